@@ -1,0 +1,92 @@
+"""The `campaign` command.
+
+Start-up stays instant on a cold parallel file system: this module imports click and nothing else. Each command is a
+row of `COMMANDS`; its module is imported when the command runs, never for `campaign --help`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import click
+
+from campaign import __version__
+
+
+class Row(NamedTuple):
+    """Where a command lives and what `campaign --help` says of it (a test holds it against the command's docstring)."""
+
+    target: str
+    short_help: str
+
+
+COMMANDS: dict[str, Row] = {
+    "init": Row("campaign.cli.init:init", "Make a project folder from the starter sites and studies."),
+    "plan": Row("campaign.cli.plan:plan", "Expand, check and price the runs of sites and studies."),
+    "submit": Row("campaign.cli.submit:submit", "Queue planned runs, exactly as planned."),
+    "run": Row("campaign.cli.run:run", "Plan, submit, wait and collect, with progress."),
+    "status": Row("campaign.cli.status:status", "Show where every run stands."),
+    "show": Row("campaign.cli.show:show", "Show all that is known of one run."),
+    "logs": Row("campaign.cli.logs:logs", "Print what a run printed."),
+    "collect": Row("campaign.cli.collect:collect", "Bring records into the store."),
+    "cancel": Row("campaign.cli.cancel:cancel", "Cancel queued and running runs."),
+    "retry": Row("campaign.cli.retry:retry", "Plan a new attempt of runs that failed."),
+    "sql": Row("campaign.cli.sql:sql", "Ask the store in SQL."),
+    "plot": Row("campaign.cli.plot:plot", "Draw figures from the store."),
+    "data": Row("campaign.cli.data:data", "Prepare the data sets that studies read."),
+    "doctor": Row("campaign.cli.doctor:doctor", "Say what is installed, what is missing, and what installs it."),
+    "completion": Row("campaign.cli.completion:completion", "Print shell completion for bash, zsh or fish."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        module, _, attribute = row.target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.short_help) for name, row in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean `campaign {close[0]}`?" if close else " `campaign --help` lists them all."
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+EXAMPLES = """\b
+Examples:
+  campaign init my-study && cd my-study     a project folder with starter files
+  campaign run sites/local.yaml             plan, run, collect and show it here
+  campaign plan sites/juwels.yaml           what would be queued, and what it costs
+  campaign sql "FROM scaling"               ask the results
+"""
+
+
+@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="campaign")
+def cli() -> None:
+    """Run experiment campaigns over several supercomputers and find out where a workload stops scaling, and why."""
+
+
+def main() -> None:
+    """Entry point of the `campaign` command."""
+    cli(prog_name="campaign")

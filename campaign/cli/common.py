@@ -1,0 +1,196 @@
+"""What every command shares: the flags, the JSON envelope, errors with their exit codes, the project."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from campaign.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_NOW, EXIT_OK, BadInput, CampaignError, Problem
+
+if TYPE_CHECKING:
+    from campaign.project import Project
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Context:
+    """What one command was called with, and what it answers: `data` and `warnings` go into the JSON envelope."""
+
+    command: str
+    project_dir: Path | None
+    store_path: Path | None
+    account: str | None
+    as_json: bool
+    quiet: bool
+    verbose: int
+    data: Any = field(default_factory=dict)
+    warnings: list[Problem] = field(default_factory=list)
+    errors: list[Problem] = field(default_factory=list)
+    exit_code: int = EXIT_OK
+
+    @functools.cached_property
+    def project(self) -> Project:
+        """The project folder; raises `OutsideProject` (exit 2) when there is none."""
+        from campaign.project import Project
+
+        return Project.find(self.project_dir, store=self.store_path)
+
+    def note(self, message: str) -> None:
+        """A line of progress, on stderr; silent with -q."""
+        if not self.quiet:
+            click.echo(message, err=True)
+
+    def say(self, text: str) -> None:
+        """Text for people, on stdout; nothing when `--json` owns stdout."""
+        if not self.as_json:
+            click.echo(text)
+
+    def warn(self, problem: Problem | str) -> None:
+        """A warning: stderr for people, `warnings` in JSON."""
+        problem = Problem(problem) if isinstance(problem, str) else problem
+        self.warnings.append(problem)
+        if not self.as_json and not self.quiet:
+            click.echo(f"{click.style('warning', fg='yellow')}: {problem}", err=True)
+
+    def fail(self, problem: Problem | str, *, exit_code: int = EXIT_FAILED) -> None:
+        """Note an error that doesn't stop the command: it is shown, and the command ends with `exit_code`."""
+        problem = Problem(problem) if isinstance(problem, str) else problem
+        self.errors.append(problem)
+        self.exit_code = max(self.exit_code, exit_code)
+
+    def console(self, *, stderr: bool = False) -> Any:
+        """A rich console: colour only on a terminal and without NO_COLOR; wide enough for logs when piped."""
+        from rich.console import Console
+
+        stream = sys.stderr if stderr else sys.stdout
+        return Console(file=stream, width=None if stream.isatty() else 160, highlight=False)
+
+
+def flags(function: F) -> F:
+    """The contract's flags: --project --store --account --json -q -v. The command gets one `Context` for them."""
+
+    @click.option(
+        "--project",
+        "project_dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        envvar="CAMPAIGN_PROJECT",
+        help="Project folder. Default: the nearest parent with .campaign/ or sites/.",
+    )
+    @click.option(
+        "--store",
+        "store_path",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="CAMPAIGN_STORE",
+        help="DuckDB file. Default: campaign.duckdb in the project.",
+    )
+    @click.option("--account", help="Account (budget) to charge; beats $CAMPAIGN_ACCOUNT and the files.")
+    @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; progress stays on stderr.")
+    @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+    @click.option("-v", "--verbose", count=True, help="More detail; -vv shows tracebacks.")
+    @functools.wraps(function)
+    def wrapper(
+        *args: Any,
+        project_dir: Path | None,
+        store_path: Path | None,
+        account: str | None,
+        as_json: bool,
+        quiet: bool,
+        verbose: int,
+        **kwargs: Any,
+    ) -> None:
+        command = click.get_current_context().command_path.removeprefix("campaign ").strip()
+        context = Context(command, project_dir, store_path, account, as_json, quiet, verbose)
+        _run(context, functools.partial(function, context, *args, **kwargs))
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _run(context: Context, body: Callable[[], Any]) -> None:
+    try:
+        body()
+    except CampaignError as error:
+        if context.verbose > 1:
+            raise
+        context.errors.extend(error.problems)
+        context.exit_code = error.exit_code
+    except KeyboardInterrupt:
+        context.errors.append(Problem("interrupted", hint="nothing is lost: repeat the command to go on"))
+        context.exit_code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `campaign sql ... | head`: the reader has left; Python must not complain about it at exit either
+        sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123
+        sys.exit(EXIT_OK)
+    _finish(context)
+
+
+def _finish(context: Context) -> None:
+    if context.as_json:
+        envelope = {
+            "schema": 1,
+            "command": context.command,
+            "ok": context.exit_code == EXIT_OK,
+            "data": context.data,
+            "warnings": [problem.to_json() for problem in context.warnings],
+            "errors": [problem.to_json() for problem in context.errors],
+        }
+        click.echo(json.dumps(envelope, default=str, ensure_ascii=False))
+    else:
+        label = click.style("not now" if context.exit_code == EXIT_NOT_NOW else "error", fg="red")
+        for problem in context.errors:
+            click.echo(f"{label}: {problem}", err=True)
+    sys.exit(context.exit_code)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs a command means (contract section 1): all conditions must hold; empty means all."""
+
+    plan: str | None = None
+    sites: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    where: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        """True when the user named nothing, so every run is meant."""
+        return not (self.plan or self.sites or self.studies or self.runs or self.where)
+
+
+def selection_flags(function: F) -> F:
+    """--plan --site --study --run --where; the command gets one `Selection` named `selection`."""
+
+    @click.option("--plan", "plan_id", help="Only runs of this plan.")
+    @click.option("--site", "sites", multiple=True, help="Only runs on this site; repeatable.")
+    @click.option("--study", "studies", multiple=True, help="Only runs of this study; repeatable.")
+    @click.option("--run", "runs", multiple=True, help="Only this run (id or its first letters); repeatable.")
+    @click.option("--where", help="Only runs for which this SQL condition on the view `runs` holds.")
+    @functools.wraps(function)
+    def wrapper(
+        *args: Any,
+        plan_id: str | None,
+        sites: tuple[str, ...],
+        studies: tuple[str, ...],
+        runs: tuple[str, ...],
+        where: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        # a site may be named by its file too: sites/juwels.yaml means juwels
+        names = tuple(Path(site).stem if site.endswith((".yaml", ".yml")) else site for site in sites)
+        return function(*args, selection=Selection(plan_id, names, studies, runs, where), **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def require(condition: bool, problem: Problem | str) -> None:
+    """Raise `BadInput` unless `condition`."""
+    if not condition:
+        raise BadInput(problem)

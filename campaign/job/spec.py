@@ -1,0 +1,95 @@
+"""What a job is told: one JSON line per (array index, run) in `<run_root>/submit/<tag>/specs.jsonl`.
+
+Written before sbatch, read by the head. JSON on purpose: a job must start after a Python upgrade, and nothing that a
+user can write is ever unpickled or run through a shell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+SPECS_FILE = "specs.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """All that the head and the agents know of one attempt at one run."""
+
+    schema: int
+    array_index: int
+    run_id: str
+    attempt: int
+    token: str
+    """Random; proves to the head that an agent belongs to this job. Never printed, never in the record."""
+    tag: str
+    site: str
+    study: str
+    workload: str | None
+    command: list[str] | None
+    metrics: list[dict[str, Any]]
+    params: dict[str, Any]
+    data: dict[str, Any] | None
+    nodes: int
+    ranks_per_node: int
+    cpus_per_rank: int
+    gpus_per_rank: int
+    walltime_s: float
+    signal_lead_s: float
+    """Seconds before the walltime at which the warning signal comes."""
+    scheduler: Literal["slurm", "local"]
+    run_root: str
+    """Absolute; shared storage."""
+    project_dir: str
+    """Absolute; the ranks' working directory."""
+    node_local: str
+    """Absolute; folder on every node for what is written during the run (`paths.node_local`)."""
+    staging: str
+    redirect: bool
+    network: dict[str, Any]
+    """{interface, master_addr_suffix, resolve_ip} of the site."""
+    env: dict[str, str]
+    """The site's `env` for ranks; a user's own value wins and is reported."""
+    gpu_vendor: str | None
+    visible_gpus: Literal["all", "slurm"]
+    gpus_per_node: int
+    srun_args: list[str]
+    record: dict[str, Any]
+    """{raw_ranks, window_steps, power} of the study."""
+    group_readable: bool
+    python: str
+    """Interpreter of workload ranks."""
+    provenance: dict[str, Any]
+    """{commit, dirty, image_digest, data_digest, versions}; goes into the record as it is."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that will be started (what the process group reports goes into the record)."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def run_dir(self) -> Path:
+        """Folder of the run: claim, attempts."""
+        return Path(self.run_root) / "runs" / self.run_id[:2] / self.run_id
+
+    def to_line(self) -> str:
+        """One line of `specs.jsonl`."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str) -> RunSpec:
+        """The spec that `to_line` wrote. Raises ValueError on a newer schema, TypeError on unknown keys."""
+        data = json.loads(line)
+        if data.get("schema") != 1:
+            raise ValueError(f"specs.jsonl has schema {data.get('schema')!r}; this campaign reads 1")
+        return cls(**data)
+
+
+def read_specs(submit_dir: Path, array_index: int) -> list[RunSpec]:
+    """The specs of one array element, in order (several when runs are packed)."""
+    with (submit_dir / SPECS_FILE).open(encoding="utf-8") as lines:
+        specs = [RunSpec.from_line(line) for line in lines if line.strip()]
+    return [spec for spec in specs if spec.array_index == array_index]

@@ -1,0 +1,1 @@
+"""From sites and studies to a plan: expand, check, price, order. Pure: nothing here queues anything."""
