@@ -37,6 +37,8 @@ class RunSpec:
     ranks_per_node: int
     cpus_per_rank: int
     gpus_per_rank: int
+    local_batch: int | None
+    global_batch: int | None
     walltime_s: float
     signal_lead_s: float
     """Seconds before the walltime at which the warning signal comes."""

@@ -88,6 +88,8 @@ class PlannedRun:
     revision: str | int | None
     image_digest: str | None
     price: Price
+    baseline: str | dict[str, Any] = "smallest"
+    """Point that speedup is measured against: "smallest" or {axis: value}."""
     problems: tuple[Problem, ...] = ()
     """Why this run can't run here; empty for a run that can be submitted."""
 
