@@ -1,0 +1,92 @@
+"""The one module that runs Slurm's programs. Every call has a deadline, and a failed query is its own answer."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from campaign.slurm.jobscope import JOB_SCOPED
+from campaign.slurm.queries import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    ClusterConfig,
+    JobReport,
+    parse_config,
+    parse_sacct,
+    parse_squeue,
+)
+
+QUERY_TIMEOUT_S = 60.0
+SBATCH_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command answered. `ok` False means: nothing is known, which is never the same as "no jobs"."""
+
+    ok: bool
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+
+
+def slurm_conf(site: str) -> str | None:
+    """SLURM_CONF for a site: `CAMPAIGN_SLURM_CONF_<SITE>` where one login node serves several clusters, else None."""
+    return os.environ.get("CAMPAIGN_SLURM_CONF_" + site.upper().replace("-", "_"))
+
+
+def environment(site: str) -> dict[str, str]:
+    """Environment for Slurm's programs: job-scoped variables out, times in UTC, the site's SLURM_CONF if it has one."""
+    env = {name: value for name, value in os.environ.items() if name not in JOB_SCOPED}
+    env["TZ"] = "UTC"
+    env["SLURM_TIME_FORMAT"] = "standard"
+    conf = slurm_conf(site)
+    if conf:
+        env["SLURM_CONF"] = conf
+    return env
+
+
+def run(site: str, argv: Sequence[str], timeout_s: float = QUERY_TIMEOUT_S) -> Answer:
+    """Run one of Slurm's programs. A program that fails, hangs or is missing is an `Answer` with ok=False."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=environment(site),
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except FileNotFoundError:
+        return Answer(False, "", f"{argv[0]}: command not found")
+    except subprocess.TimeoutExpired:
+        return Answer(False, "", f"{argv[0]} gave no answer within {timeout_s:.0f} s", timed_out=True)
+    return Answer(done.returncode == 0, done.stdout, done.stderr.strip())
+
+
+def squeue(site: str) -> list[JobReport] | Answer:
+    """All of the user's queued and running jobs, one row an array element; an `Answer` when the query failed."""
+    answer = run(site, ["squeue", "-h", "-r", "-u", getpass.getuser(), "-o", SQUEUE_FORMAT])
+    return parse_squeue(answer.stdout) if answer.ok else answer
+
+
+def sacct(site: str, since: str) -> list[JobReport] | Answer:
+    """The user's jobs that accounting knows since `since` (UTC, ISO 8601); an `Answer` when the query failed."""
+    answer = run(site, ["sacct", "-X", "-P", "-n", "-u", getpass.getuser(), "-S", since[:19], "-o", SACCT_FIELDS])
+    return parse_sacct(answer.stdout) if answer.ok else answer
+
+
+def scancel(site: str, targets: Sequence[str]) -> Answer:
+    """Cancel jobs or array elements (`12_3`)."""
+    return run(site, ["scancel", *targets])
+
+
+def show_config(site: str) -> ClusterConfig | Answer:
+    """The cluster's configuration; an `Answer` when the controller is away."""
+    answer = run(site, ["scontrol", "show", "config"])
+    return parse_config(answer.stdout) if answer.ok else answer

@@ -1,0 +1,178 @@
+"""What squeue, sacct and scontrol print, as values. Pure: text in, dataclasses out.
+
+Times are asked for in UTC (TZ=UTC in the command's environment) and kept as ISO 8601 text ending in Z.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SQUEUE_FORMAT = "%F|%K|%j|%T|%S|%e|%N|%P|%a|%r"
+"""array job id, index, name, state, start, end, nodes, partition, account, reason (last: it may hold anything)."""
+
+SACCT_FIELDS = "JobID,JobName,State,ExitCode,Submit,Start,End,Partition,Account,Cluster,NodeList,Reason"
+
+_NO_TIME = frozenset({"", "N/A", "Unknown", "None", "NONE"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What one query says of one job array element."""
+
+    job_id: str
+    array_index: int | None
+    name: str
+    slurm_state: str
+    source: str
+    """squeue or sacct."""
+    reason: str | None = None
+    submitted: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    nodelist: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    cluster: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+def parse_squeue(text: str) -> list[JobReport]:
+    """Rows of `squeue -h -r -o SQUEUE_FORMAT`; lines that don't have that form are left out."""
+    reports = []
+    for line in text.splitlines():
+        parts = line.split("|", 9)
+        if len(parts) != 10:
+            continue
+        job_id, index, name, state, start, _end, nodes, partition, account, reason = parts
+        reports.append(
+            JobReport(
+                job_id=job_id.strip(),
+                array_index=int(index) if index.strip().isdigit() else None,
+                name=name,
+                slurm_state=state,
+                source="squeue",
+                reason=_word(reason),
+                started=_time(start) if state not in ("PENDING", "CONFIGURING") else None,
+                nodelist=_word(nodes),
+                partition=_word(partition),
+                account=_word(account),
+            )
+        )
+    return reports
+
+
+_SACCT_ID = re.compile(r"^(?P<job>\d+)(?:_(?:(?P<index>\d+)|\[(?P<indices>[^\]]*)\]))?(?:\+\d+)?$")
+
+
+def parse_sacct(text: str) -> list[JobReport]:
+    """Rows of `sacct -X -P -n -o SACCT_FIELDS`; a pending array's one row is given once per index it names."""
+    reports = []
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) < 12:
+            continue
+        match = _SACCT_ID.match(parts[0])
+        if match is None:
+            continue
+        exit_code, _, signal = parts[3].partition(":")
+        for index in _indices(match):
+            reports.append(
+                JobReport(
+                    job_id=match["job"],
+                    array_index=index,
+                    name=parts[1],
+                    slurm_state=parts[2],
+                    source="sacct",
+                    submitted=_time(parts[4]),
+                    started=_time(parts[5]),
+                    ended=_time(parts[6]),
+                    partition=_word(parts[7]),
+                    account=_word(parts[8]),
+                    cluster=_word(parts[9]),
+                    nodelist=_word(parts[10]),
+                    reason=_word("|".join(parts[11:])),
+                    exit_code=int(exit_code) if exit_code.isdigit() else None,
+                    signal=int(signal) if signal.isdigit() and signal != "0" else None,
+                )
+            )
+    return reports
+
+
+def _indices(match: re.Match[str]) -> list[int | None]:
+    """The array indices an accounting id names: `12_3`, `12_[0-4,7%2]`, or none."""
+    if match["index"] is not None:
+        return [int(match["index"])]
+    if match["indices"] is None:
+        return [None]
+    indices: list[int | None] = []
+    for part in match["indices"].split("%")[0].split(","):
+        numbers = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if numbers is None:  # `...`: Slurm has cut the list; squeue names the rest one by one
+            continue
+        first = int(numbers[1])
+        indices.extend(range(first, int(numbers[2] or first) + 1, int(numbers[3] or 1)))
+    return indices
+
+
+def _word(text: str) -> str | None:
+    text = text.strip()
+    return None if text in {"", "N/A", "None", "None assigned", "(null)", "Unknown"} else text
+
+
+def _time(text: str) -> str | None:
+    text = text.strip()
+    return None if text in _NO_TIME or not re.match(r"\d{4}-\d\d-\d\dT", text) else f"{text}Z"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """What `scontrol show config` says that submission depends on; None: not said."""
+
+    name: str | None
+    max_array_size: int | None
+    kill_wait_s: int | None
+    version: str | None
+
+
+def parse_config(text: str) -> ClusterConfig:
+    """The needed lines of `scontrol show config`."""
+    values = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in text.splitlines())}
+
+    def number(key: str) -> int | None:
+        match = re.match(r"\d+", values.get(key, ""))
+        return int(match[0]) if match else None
+
+    return ClusterConfig(
+        name=values.get("ClusterName"),
+        max_array_size=number("MaxArraySize"),
+        kill_wait_s=number("KillWait"),
+        version=values.get("SLURM_VERSION"),
+    )
+
+
+_LIMIT = re.compile(
+    r"MaxSubmitJob|JobLimit|SubmitJobsLimit|job submit limit|MaxSubmit|AssocMaxJobs|QOSMax(?:Submit)?Job|"
+    r"Slurm temporarily unable to accept job|Reached (?:the )?maximum number of jobs",
+    re.IGNORECASE,
+)
+_AWAY = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|reset|timed out)|"
+    r"Transport endpoint|Zero Bytes were transmitted|Communication connection failure|can't be reached now",
+    re.IGNORECASE,
+)
+
+
+def classify_refusal(stderr: str) -> str:
+    """Why sbatch said no: `limit` (later), `away` (uncertain: the job may exist), or `refused` (nothing was queued).
+
+    "job submit limit, user's size and/or time limits" names several causes at once, so only a limit's own name counts
+    where one is given.
+    """
+    names = re.findall(r"\b(?:QOS|Assoc)\w+Limit\b", stderr)
+    if names:
+        return "limit" if any(_LIMIT.search(name) for name in names) else "refused"
+    if _AWAY.search(stderr):
+        return "away"
+    return "limit" if _LIMIT.search(stderr) else "refused"

@@ -1,0 +1,239 @@
+"""The ledger: plans, runs and jobs in one SQLite file, apart from the store.
+
+Rollback journal and synchronous=FULL: a commit is on disk when it returns, and the file works on GPFS and Lustre, where
+WAL does not. Every change is one short transaction; a state is never changed by two commands at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any, Self
+
+from campaign.errors import BadInput, NotNow, Problem
+from campaign.plan.model import Plan, PlannedRun
+
+SCHEMA = 1
+
+
+def now() -> str:
+    """The time as the ledger writes it: UTC, microseconds, Z."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def age_s(moment: str) -> float:
+    """Seconds since a ledger time."""
+    return (datetime.now(UTC) - datetime.fromisoformat(moment.replace("Z", "+00:00"))).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class AddReport:
+    """What adding a plan changed."""
+
+    new: int
+    """Runs the ledger didn't know."""
+    known: int
+    """Runs it knew: their state and measurements stay."""
+    done: int
+    """Of those, already measured."""
+    superseded: int
+    """Still planned runs of an older plan that this one replaces."""
+
+
+class Ledger:
+    """One open ledger. Use as a context manager; times and JSON are text, booleans 0 or 1."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.db = connection
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path, *, write: bool = True, wait_s: float = 20.0) -> Self:
+        """Open the ledger, making it when `write`. Raises NotNow when locked, BadInput for a newer schema or no SQLite."""
+        if write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise BadInput(Problem("nothing has been planned yet: there is no ledger", str(path),
+                                   hint="campaign plan sites/local.yaml"))  # fmt: skip
+        connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        ledger = cls(connection, path)
+        with ledger._explained():
+            connection.execute("PRAGMA synchronous=FULL")
+            ledger._prepare(write)
+        return ledger
+
+    def _prepare(self, write: bool) -> None:
+        tables = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'meta'").fetchone()[0]
+        if tables:
+            found = int(self.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0])
+            if found > SCHEMA:
+                raise BadInput(
+                    Problem(
+                        f"the ledger has schema {found}, this campaign knows {SCHEMA}",
+                        str(self.path),
+                        hint="update campaign to the version that wrote it: pip install -U campaign",
+                    )
+                )
+        elif write:
+            sql = resources.files("campaign.submit").joinpath("schema.sql").read_text(encoding="utf-8")
+            self.db.executescript("BEGIN IMMEDIATE;" + sql + "COMMIT;")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error) or "busy" in str(error):
+                raise NotNow(
+                    Problem("another campaign command is writing the ledger", str(self.path),
+                            hint="repeat the command; `fuser -v` on that file names the process")
+                ) from error  # fmt: skip
+            raise BadInput(Problem(f"the ledger can't be opened: {error}", str(self.path))) from error
+        except sqlite3.DatabaseError as error:
+            raise BadInput(
+                Problem(
+                    f"not a ledger, or damaged: {error}",
+                    str(self.path),
+                    hint="move it away and plan again; records in the run folders stay",
+                )
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction: all of it or nothing, and nobody else writes meanwhile."""
+        with self._explained():
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+            except BaseException:
+                self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """Rows of one SELECT."""
+        with self._explained():
+            return self.db.execute(sql, values).fetchall()
+
+    # -- plans -------------------------------------------------------------------------------------------------------
+
+    def add_plan(self, plan: Plan) -> AddReport:
+        """Take the plan's runs that can run. Known runs keep state and attempts and move to this plan."""
+        runs = [run for run in plan.runs if run.can_run]
+        ids = [run.run_id for run in runs]
+        known = self._states(ids)
+        with self.transaction() as db:
+            db.execute(
+                "INSERT INTO plans (plan_id, created, overrides, n_runs) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (plan_id) DO UPDATE SET created = excluded.created",
+                (plan.plan_id, plan.created, _json(plan.overrides), len(runs)),
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO plan_runs VALUES (?, ?, ?)",
+                [(plan.plan_id, run.run_id, run.order) for run in runs],
+            )
+            db.executemany(_UPSERT_RUN, [_run_row(plan, run) for run in runs])
+            superseded = self._supersede(db, plan)
+        return AddReport(
+            new=len(ids) - len(known),
+            known=len(known),
+            done=sum(state == "done" for state in known.values()),
+            superseded=superseded,
+        )
+
+    def _states(self, ids: Sequence[str]) -> dict[str, str]:
+        states: dict[str, str] = {}
+        for part in _chunks(ids):
+            marks = ",".join("?" * len(part))
+            states.update(self.query(f"SELECT run_id, state FROM runs WHERE run_id IN ({marks})", part))  # type: ignore[arg-type]
+        return states
+
+    @staticmethod
+    def _supersede(db: sqlite3.Connection, plan: Plan) -> int:
+        """Runs still planned that an older plan of the same study, site and overrides made, and this one doesn't."""
+        count = 0
+        for site, study in sorted({(run.site, run.study) for run in plan.runs}):
+            count += db.execute(
+                "UPDATE runs SET superseded_by = ?1, changed = ?5 WHERE site = ?2 AND study = ?3 AND state = 'planned' "
+                "AND attempts = 0 AND superseded_by IS NULL AND plan_id <> ?1 AND plan_id IN "
+                "(SELECT plan_id FROM plans WHERE overrides = ?4)",
+                (plan.plan_id, site, study, _json(plan.overrides), now()),
+            ).rowcount
+        return count
+
+    def newest_plan(self) -> str | None:
+        """The plan that was made last, or None."""
+        rows = self.query("SELECT plan_id FROM plans ORDER BY created DESC, seq DESC LIMIT 1")
+        return rows[0]["plan_id"] if rows else None
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+
+    def planned_runs(self, ids: Iterable[str]) -> dict[str, PlannedRun]:
+        """Runs exactly as planned, by id."""
+        runs = {}
+        for part in _chunks(list(ids)):
+            marks = ",".join("?" * len(part))
+            for row in self.query(f"SELECT run_id, spec FROM runs WHERE run_id IN ({marks})", part):
+                runs[row["run_id"]] = PlannedRun.from_json(json.loads(row["spec"]))
+        return runs
+
+    def run_rows(self, ids: Iterable[str]) -> list[sqlite3.Row]:
+        """Ledger rows of runs, in plan order."""
+        rows: list[sqlite3.Row] = []
+        for part in _chunks(list(ids)):
+            marks = ",".join("?" * len(part))
+            rows += self.query(f"SELECT * FROM runs WHERE run_id IN ({marks})", part)
+        return sorted(rows, key=lambda row: (row["site"], row["study"], row["ord"], row["run_id"]))
+
+    def jobs_of(self, run_id: str) -> list[sqlite3.Row]:
+        """All jobs of a run, oldest first."""
+        return self.query("SELECT * FROM jobs WHERE run_id = ? ORDER BY attempt, intent_at", (run_id,))
+
+
+def _chunks(ids: Sequence[str], size: int = 900) -> Iterator[Sequence[str]]:
+    """SQLite takes a bounded number of `?`."""
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+_RUN_COLUMNS = (
+    "run_id site study series plan_id workload strategy scaling params nodes ranks_per_node cpus_per_rank "
+    "gpus_per_rank world_size local_batch global_batch repeat ord gate gated pack oversubscribed state site_sha256 "
+    "study_sha256 spec changed"
+).split()
+
+_KEEP = {"run_id", "state"}
+_UPSERT_RUN = (
+    f"INSERT INTO runs ({', '.join(_RUN_COLUMNS)}) VALUES ({', '.join('?' * len(_RUN_COLUMNS))}) "
+    "ON CONFLICT (run_id) DO UPDATE SET superseded_by = NULL, "
+    + ", ".join(f"{name} = excluded.{name}" for name in _RUN_COLUMNS if name not in _KEEP)
+)
+
+
+def _run_row(plan: Plan, run: PlannedRun) -> tuple[Any, ...]:
+    """Values in the order of `_RUN_COLUMNS`."""
+    workload = run.workload if run.workload is not None else _json(run.command)
+    return (
+        run.run_id, run.site, run.study, run.series, plan.plan_id, workload, run.strategy, run.scaling,
+        _json(run.params), run.nodes, run.ranks_per_node, run.cpus_per_rank, run.gpus_per_rank, run.world_size,
+        run.local_batch, run.global_batch, run.repeat, run.order, run.gate, run.gated, run.pack, run.oversubscribed,
+        "planned", plan.sites[run.site].sha256, plan.studies[run.study].sha256, _json(run.to_json()), now(),
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+-- The ledger: what was planned and submitted. Times are UTC text, YYYY-MM-DDTHH:MM:SS.ffffffZ.
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+INSERT OR IGNORE INTO meta VALUES ('schema', '1');
+
+CREATE TABLE IF NOT EXISTS plans (
+  seq       INTEGER PRIMARY KEY AUTOINCREMENT,
+  plan_id   TEXT NOT NULL UNIQUE,
+  created   TEXT NOT NULL,
+  overrides TEXT NOT NULL,            -- JSON, --set as given
+  n_runs    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS plan_runs (
+  plan_id TEXT NOT NULL,
+  run_id  TEXT NOT NULL,
+  ord     INTEGER NOT NULL,
+  PRIMARY KEY (plan_id, run_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS runs (
+  run_id         TEXT PRIMARY KEY,
+  site           TEXT NOT NULL,
+  study          TEXT NOT NULL,
+  series         TEXT NOT NULL,
+  plan_id        TEXT NOT NULL,       -- the newest plan that names it
+  workload       TEXT NOT NULL,       -- entry point, or the command's argv as JSON
+  strategy       TEXT,
+  scaling        TEXT NOT NULL,
+  params         TEXT NOT NULL,       -- JSON
+  nodes          INTEGER NOT NULL,
+  ranks_per_node INTEGER NOT NULL,
+  cpus_per_rank  INTEGER NOT NULL,
+  gpus_per_rank  INTEGER NOT NULL,
+  world_size     INTEGER NOT NULL,
+  local_batch    INTEGER,
+  global_batch   INTEGER,
+  repeat         INTEGER NOT NULL,
+  ord            INTEGER NOT NULL,    -- place in its newest plan
+  gate           INTEGER NOT NULL,    -- 1: the smallest point, runs first
+  gated          INTEGER NOT NULL,    -- 1: waits for the gate of its study and site
+  pack           TEXT NOT NULL,
+  oversubscribed INTEGER NOT NULL,    -- as planned; the record says what the ranks saw
+  state          TEXT NOT NULL,
+  fail_class     TEXT,
+  reason         TEXT,
+  valid          INTEGER,             -- NULL until there is a record
+  why_invalid    TEXT,
+  attempts       INTEGER NOT NULL DEFAULT 0,   -- attempts that were queued
+  superseded_by  TEXT,                -- a newer plan of the same study, site and overrides has replaced it
+  site_sha256    TEXT NOT NULL,
+  study_sha256   TEXT NOT NULL,
+  run_root       TEXT,                -- of the newest attempt
+  spec           TEXT NOT NULL,       -- JSON, the run exactly as planned
+  changed        TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS runs_state ON runs (state, site, study);
+
+CREATE TABLE IF NOT EXISTS jobs (
+  site          TEXT NOT NULL,
+  tag           TEXT NOT NULL,        -- the job name; one per sbatch
+  array_index   INTEGER NOT NULL,
+  run_id        TEXT NOT NULL,
+  attempt       INTEGER NOT NULL,
+  scheduler     TEXT NOT NULL,        -- slurm | local
+  job_id        TEXT,                 -- NULL until the answer of sbatch was seen
+  cluster       TEXT,
+  partition     TEXT,
+  account       TEXT,
+  host          TEXT,                 -- where a local job runs
+  state         TEXT NOT NULL,        -- a run state, or refused
+  slurm_state   TEXT,
+  reason        TEXT,
+  intent_at     TEXT NOT NULL,
+  submitted_at  TEXT,
+  started       TEXT,
+  ended         TEXT,
+  exit_code     INTEGER,
+  signal        INTEGER,
+  nodelist      TEXT,
+  state_seen_at TEXT,                 -- when a query last answered for it
+  submit_dir    TEXT NOT NULL,
+  script_sha256 TEXT,
+  PRIMARY KEY (site, tag, array_index, run_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS jobs_run ON jobs (run_id, attempt);
+CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, site);
+
+CREATE TABLE IF NOT EXISTS polls (
+  site    TEXT PRIMARY KEY,
+  at      TEXT NOT NULL,              -- last attempt
+  ok_at   TEXT,                       -- last answer
+  error   TEXT                        -- why the last attempt failed
+) STRICT, WITHOUT ROWID;
