@@ -1,14 +1,70 @@
-# `make help` lists the targets.
-.PHONY: help test
+# `make help` lists the targets. `make demo` and `make test` need Python 3.11+, git and make; they set up all the rest.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint test-unit test-slurm \
+	testbed testbed-stop bench evidence lock clean env env-demo slurm
+
 PYTHON ?= python3
+VENV ?= .venv
+# options of `python -m venv`, e.g. --system-site-packages to use a torch that a module provides
+VENV_ARGS ?=
+# folder of the demo campaign
+DEMO ?= demo
+# more options for pytest, e.g. make test PYTEST_ARGS="-k ledger -x"
+PYTEST_ARGS ?=
 
-help:
-	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+bin := $(VENV)/bin
+setup = $(PYTHON) scripts/setup_env.py --venv $(VENV) --venv-args="$(VENV_ARGS)"
+# byte code is written even where the shell's user has switched it off: hundreds of test processes would compile again
+python_env = env -u PYTHONDONTWRITEBYTECODE
+pytest = $(python_env) $(bin)/python -m pytest $(PYTEST_ARGS)
 
-.venv/ok: pyproject.toml
-	$(PYTHON) -m venv .venv
-	.venv/bin/pip install -q -e '.[dev]'
-	touch $@
+help: ## list the targets
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-test: .venv/ok ## set up and run the tests
-	.venv/bin/pytest
+demo: env-demo ## install, then run a whole small campaign on this machine (folder: DEMO=demo)
+	@$(python_env) PATH="$(abspath $(bin)):$$PATH" scripts/demo.sh "$(DEMO)"
+
+test: export CAMPAIGN_REQUIRE ?= slurm
+test: env slurm ## install all that the tests need, real Slurm included, and run checks and tests
+	@code=0; $(MAKE) --no-print-directory lint || code=1; $(pytest) || code=1; exit $$code
+
+check: lint test-unit ## what needs no Slurm and no root
+
+lint: env ## ruff and mypy
+	@$(bin)/ruff check --quiet .
+	@$(bin)/ruff format --quiet --check .
+	@$(bin)/mypy --no-error-summary
+
+test-unit: env ## tests without Slurm
+	@$(pytest) --ignore=tests/slurm
+
+test-slurm: export CAMPAIGN_REQUIRE ?= slurm
+test-slurm: env slurm ## tests against real Slurm clusters
+	@$(pytest) tests/slurm
+
+testbed: env slurm ## start three real Slurm clusters on this machine, to use by hand
+	@$(bin)/python -m tests.slurm.testbed start
+
+testbed-stop: ## stop them
+	@$(bin)/python -m tests.slurm.testbed stop
+
+bench: env ## our own speed as ratios: a table and benchmarks/results.json
+	@$(python_env) $(bin)/python -m benchmarks
+
+evidence: env ## write docs/evidence/ISSUE.md, e.g. make evidence ISSUE=main-job
+	@$(python_env) $(bin)/python scripts/evidence.py $(ISSUE)
+
+lock: env ## renew requirements/*.txt from pyproject.toml
+	@scripts/lock.sh $(bin)/uv
+
+clean: ## remove what these targets made (.venv and the demo folder stay)
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+env:
+	@$(setup) ci
+
+env-demo:
+	@$(setup) demo
+
+slurm:
+	@scripts/install_debian.sh

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Renews the locks: requirements/ci.txt (everything), demo.txt (a part of it, same versions) and uv.txt.
+# One lock serves Python 3.11 to 3.13 on every platform. Usage: scripts/lock.sh UV [uv options such as --upgrade]
+set -eu
+cd "$(dirname "$0")/.."
+uv=$1
+shift
+compile() {
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+        --annotation-style line "$@"
+}
+# no machine's own package folders may leak into a lock
+unset UV_FIND_LINKS UV_INDEX UV_EXTRA_INDEX_URL || true
+inputs="pyproject.toml requirements/build.in requirements/torch-deps.in --override requirements/no-torch.txt"
+# shellcheck disable=SC2086  # a list of words
+compile $inputs --extra train --extra io --extra plots --extra dev -o requirements/ci.txt "$@"
+# shellcheck disable=SC2086
+compile $inputs --extra train --extra plots -c requirements/ci.txt -o requirements/demo.txt "$@"
+compile requirements/uv.in -o requirements/uv.txt "$@"
