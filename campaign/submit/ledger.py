@@ -55,7 +55,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, *, write: bool = True, wait_s: float = 20.0) -> Self:
-        """Open the ledger, making it when `write`. Raises NotNow when locked, BadInput for a newer schema or no SQLite."""
+        """Open the ledger, making it when `write`. Raises NotNow when locked, BadInput for a newer schema or damage."""
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.exists():

@@ -1,0 +1,223 @@
+"""What one sbatch sends: a tag, the runs under it, their specs, and the submit folder they lie in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import campaign
+from campaign.errors import BadInput, Problem
+from campaign.job.spec import SPECS_FILE, RunSpec
+from campaign.plan.model import PlannedRun
+
+if TYPE_CHECKING:
+    from campaign.project import Project, SitePaths
+    from campaign.site import Site
+
+DEFAULT_ARRAY_SIZE = 1001
+"""Slurm's own MaxArraySize where nobody says otherwise; the largest index is one less."""
+
+KILL_MARGIN_S = 30
+"""Walltime kept for writing the record after the ranks were told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One attempt at one run."""
+
+    run: PlannedRun
+    attempt: int
+    tries: int = 0
+    """Earlier intents of this very attempt that came to nothing; part of the tag, so a tag is never used twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The runs that one sbatch (or one local queue) takes: `elements[i]` are the runs of array index i, in order."""
+
+    site: str
+    tag: str
+    submit_dir: Path
+    elements: tuple[tuple[Item, ...], ...]
+
+    def placed(self) -> Iterator[tuple[int, Item]]:
+        """Every item with its array index."""
+        for index, items in enumerate(self.elements):
+            for item in items:
+                yield index, item
+
+    @property
+    def first(self) -> PlannedRun:
+        """The run whose shape all share."""
+        return self.elements[0][0].run
+
+    @property
+    def walltime_s(self) -> int:
+        """Walltime of one array element: packed runs come one after another."""
+        return max(sum(item.run.walltime_s for item in items) for items in self.elements)
+
+    @property
+    def signal_lead_s(self) -> int:
+        """Seconds before the walltime at which the head is warned."""
+        return max(10, min(90, self.walltime_s // 4))
+
+
+def make_batches(site: Site, paths: SitePaths, items: Iterable[Item]) -> list[Batch]:
+    """Items as batches, in order. Slurm: one array per resource shape, split at MaxArraySize. Local: one queue."""
+    elements = _elements(items)
+    if site.scheduler.kind == "local":
+        groups = [[element for group in elements.values() for element in group]]
+        groups[0].sort(key=lambda element: element[0].run.order)
+    else:
+        size = site.scheduler.limits.array_size or DEFAULT_ARRAY_SIZE
+        groups = [group[at : at + size] for group in elements.values() for at in range(0, len(group), size)]
+    return [_batch(site.name, paths, group) for group in groups if group]
+
+
+def _elements(items: Iterable[Item]) -> dict[tuple[Any, ...], list[tuple[Item, ...]]]:
+    """Array elements by resource shape; `pack: serial` puts a study's runs of one shape into one element."""
+    single: dict[tuple[Any, ...], list[tuple[Item, ...]]] = {}
+    packed: dict[tuple[Any, ...], list[Item]] = {}
+    for item in items:
+        if item.run.pack == "serial":
+            packed.setdefault((*item.run.shape(), item.run.study), []).append(item)
+        else:
+            single.setdefault(item.run.shape(), []).append((item,))
+    for key, together in packed.items():
+        single.setdefault(("serial", *key), []).append(tuple(together))
+    return single
+
+
+def _batch(site: str, paths: SitePaths, group: Sequence[tuple[Item, ...]]) -> Batch:
+    root = str(paths.run_root)
+    if "%" in root:
+        raise BadInput(
+            Problem("Slurm expands % in output paths", key="paths.run_root", value=root, allowed="a path without %")
+        )
+    identity = [root, site, [[item.run.run_id, item.attempt, item.tries] for element in group for item in element]]
+    tag = "c" + hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
+    return Batch(site, tag, paths.run_root / "submit" / tag, tuple(group))
+
+
+def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project) -> None:
+    """Write `specs.jsonl` into the submit folder: whole, on disk, before anything is queued."""
+    batch.submit_dir.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(16)
+    origin = provenance(project.root)
+    lines = [
+        make_spec(batch, index, item, site, paths, project.root, token, origin).to_line()
+        for index, item in batch.placed()
+    ]
+    target = batch.submit_dir / SPECS_FILE
+    part = target.with_suffix(".part")
+    mode = 0o640 if _group_readable(project) else 0o600  # the token in it lets an agent speak to the head
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(target)
+
+
+def _group_readable(project: Project) -> bool:
+    return bool(getattr(project.config, "group_readable", False))
+
+
+def make_spec(
+    batch: Batch, index: int, item: Item, site: Site, paths: SitePaths, cwd: Path, token: str, origin: Mapping[str, Any]
+) -> RunSpec:
+    """What the head is told of one attempt."""
+    run = item.run
+    node = _node(site, run)
+    gpu = site.gpus.get(node.gpu) if node is not None and node.gpu else None
+    data = dict(run.data) if run.data else None
+    return RunSpec(
+        schema=1,
+        array_index=index,
+        run_id=run.run_id,
+        attempt=item.attempt,
+        token=token,
+        tag=batch.tag,
+        site=run.site,
+        study=run.study,
+        workload=run.workload,
+        command=None if run.command is None else list(run.command),
+        metrics=[dict(metric) for metric in run.metrics],
+        params=run.params,
+        data=data,
+        nodes=run.nodes,
+        ranks_per_node=run.ranks_per_node,
+        cpus_per_rank=run.cpus_per_rank,
+        gpus_per_rank=run.gpus_per_rank,
+        local_batch=run.local_batch,
+        global_batch=run.global_batch,
+        walltime_s=float(run.walltime_s),
+        signal_lead_s=float(batch.signal_lead_s),
+        scheduler=site.scheduler.kind,
+        run_root=str(paths.run_root),
+        project_dir=str(cwd),
+        node_local=str(paths.node_local),
+        staging=run.staging,
+        redirect=run.redirect,
+        network=site.network.model_dump(),
+        env=dict(site.env),
+        gpu_vendor=gpu.vendor if gpu is not None else None,
+        visible_gpus=site.visible_gpus,
+        gpus_per_node=node_gpus(site, run),
+        srun_args=list(site.scheduler.srun_args),
+        record=run.record,
+        group_readable=False,
+        python=site.software.python or sys.executable,
+        provenance={
+            **origin,
+            "image_digest": run.image_digest,
+            "data_digest": (data or {}).get("digest"),
+        },
+    )
+
+
+def _node(site: Site, run: PlannedRun) -> Any:
+    partition = site.partitions.get(run.partition) if run.partition else None
+    if partition is not None:
+        return site.nodes.get(partition.node)
+    return next(iter(site.nodes.values()), None)
+
+
+def node_gpus(site: Site, run: PlannedRun) -> int:
+    """GPUs to ask for per node: all of an exclusive node (they are charged anyway), else what the ranks use."""
+    used = run.gpus_per_rank * run.ranks_per_node
+    partition = site.partitions.get(run.partition) if run.partition else None
+    node = _node(site, run)
+    if used and partition is not None and partition.exclusive and node is not None and node.gpus:
+        return int(node.gpus)
+    return used
+
+
+def head_command(batch: Batch, site: Site) -> list[str]:
+    """argv of the head: its interpreter never takes modules from the working directory (-P)."""
+    return [site.software.python or sys.executable, "-P", "-m", "campaign.job.head", str(batch.submit_dir)]
+
+
+def provenance(root: Path) -> dict[str, Any]:
+    """Commit of the project folder, if it is a git work tree, and campaign's own version."""
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(root), *args], capture_output=True, text=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    dirty = None if commit is None else bool(git("status", "--porcelain", "--untracked-files=no"))
+    return {"commit": commit, "dirty": dirty, "versions": {"campaign": campaign.__version__}}

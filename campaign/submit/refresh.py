@@ -1,0 +1,194 @@
+"""Bring the ledger up to date: what Slurm, the local queues and the run folders say of jobs that may still exist.
+
+One squeue and one sacct call per site, whatever the number of jobs. A query that failed changes nothing; the age of
+what is known is kept (`state_seen_at`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from sqlite3 import Row
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import Problem
+from campaign.slurm import commands
+from campaign.slurm.queries import JobReport
+from campaign.slurm.states import FINAL, run_state
+from campaign.submit import outcome, states
+from campaign.submit.ledger import Ledger, age_s, now
+from campaign.submit.local import local_report
+
+if TYPE_CHECKING:
+    from campaign.project import Project
+    from campaign.site import Site
+
+ACTIVE_JOBS = "SELECT * FROM jobs WHERE state IN ('submitting', 'queued', 'running', 'unknown')"
+
+RECORD_GRACE_S = 60.0
+"""A job that Slurm calls COMPLETED is waited for this long before its record counts as missing (NFS caches)."""
+
+Change = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+
+
+@dataclass
+class RefreshReport:
+    """What one refresh found."""
+
+    polled: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    """Sites polled less than `poll_interval_s` ago."""
+    warnings: list[Problem] = field(default_factory=list)
+    changed: int = 0
+    """Jobs whose state changed."""
+
+
+def refresh(
+    project: Project, ledger: Ledger, *, force: bool = False, note: Callable[[str], None] = lambda _: None
+) -> RefreshReport:
+    """Refresh every site that has jobs which may still exist; at most every `poll_interval_s` unless `force`."""
+    report = RefreshReport()
+    by_site: dict[str, list[Row]] = {}
+    for job in ledger.query(ACTIVE_JOBS):
+        by_site.setdefault(job["site"], []).append(job)
+    for name, jobs in by_site.items():
+        site = project.load_site(name)
+        if site.scheduler.kind == "local":
+            changes = [_change(job, local_report(job), site) for job in jobs]
+        else:
+            if not force and _fresh(ledger, name, site.scheduler.poll_interval_s):
+                report.skipped.append(name)
+                continue
+            answers = _ask(site, jobs)
+            _note_poll(ledger, name, answers)
+            if isinstance(answers, commands.Answer):
+                report.warnings.append(_away(name, answers, jobs))
+                continue
+            changes = [change for job in jobs for change in [_slurm_change(ledger, job, answers, site)]]
+        report.polled.append(name)
+        real = [change for change in changes if change is not None]
+        states.update_jobs(ledger, real)
+        report.changed += sum("state" in job for _, job, _ in real)
+        note(f"{name}: {len(jobs)} jobs looked at")
+    return report
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What both queries said, by (tag, array index)."""
+
+    squeue: dict[tuple[str, int | None], JobReport]
+    sacct: dict[tuple[str, int | None], JobReport] | None
+    """None: the site has no accounting, or sacct failed."""
+    sacct_asked: bool
+
+    @property
+    def complete(self) -> bool:
+        """True when absence means absence: every query the site has was answered."""
+        return not self.sacct_asked or self.sacct is not None
+
+    def find(self, tag: str, index: int) -> JobReport | None:
+        """The newest word on one array element: squeue on what lives, sacct on what has ended."""
+        live = self.squeue.get((tag, index)) or self.squeue.get((tag, None))
+        ended = None
+        if self.sacct is not None:
+            ended = self.sacct.get((tag, index)) or self.sacct.get((tag, None))
+        if live is not None and (ended is None or run_state(live.slurm_state)[0] not in FINAL):
+            return live
+        return ended or live
+
+
+def _ask(site: Site, jobs: Iterable[Row]) -> _Answers | commands.Answer:
+    queued = commands.squeue(site.name)
+    if isinstance(queued, commands.Answer):
+        return queued
+    accounted = None
+    if site.accounting:
+        oldest = min(job["intent_at"] for job in jobs)
+        answer = commands.sacct(site.name, oldest)
+        accounted = None if isinstance(answer, commands.Answer) else {(r.name, r.array_index): r for r in answer}
+    return _Answers({(r.name, r.array_index): r for r in queued}, accounted, site.accounting)
+
+
+def _fresh(ledger: Ledger, site: str, interval_s: float) -> bool:
+    rows = ledger.query("SELECT ok_at FROM polls WHERE site = ?", (site,))
+    return bool(rows and rows[0]["ok_at"] and age_s(rows[0]["ok_at"]) < interval_s)
+
+
+def _note_poll(ledger: Ledger, site: str, answers: _Answers | commands.Answer) -> None:
+    error = answers.stderr if isinstance(answers, commands.Answer) else None
+    moment = now()
+    with ledger.transaction() as db:
+        db.execute(
+            "INSERT INTO polls (site, at, ok_at, error) VALUES (?, ?, ?, ?) ON CONFLICT (site) DO UPDATE SET "
+            "at = excluded.at, ok_at = coalesce(excluded.ok_at, ok_at), error = excluded.error",
+            (site, moment, None if error else moment, error),
+        )
+
+
+def _away(site: str, answer: commands.Answer, jobs: list[Row]) -> Problem:
+    oldest = min((job["state_seen_at"] or job["intent_at"] for job in jobs), default=now())
+    return Problem(
+        f"{site}: Slurm didn't answer, states are as they were {age_s(oldest):.0f} s ago: {answer.stderr}",
+        hint="campaign status  (again later, or on the site's login node)",
+    )
+
+
+def _slurm_change(ledger: Ledger, job: Row, answers: _Answers, site: Site) -> Change | None:
+    found = answers.find(job["tag"], job["array_index"])
+    if found is not None:
+        if job["job_id"] is None:  # sbatch's answer was never seen: adopt what the tag names
+            states.note_queued(ledger, job["site"], job["tag"], job_id=found.job_id)
+        return _change(job, found, site)
+    if not answers.complete:
+        return None
+    if job["job_id"] is None:
+        if age_s(job["intent_at"]) > site.scheduler.adopt_grace_s and not outcome.claimed(job):
+            states.give_back(ledger, job["site"], job["tag"], "no job of this name ever reached the queue")
+        return None
+    return _gone(job, site)
+
+
+def _gone(job: Row, site: Site) -> Change | None:
+    """A job that neither query knows any more: its record decides, and after `lost_after_s` it is lost."""
+    ended = outcome.from_record(job)
+    if ended is not None:
+        return _key(job), *ended
+    if age_s(job["state_seen_at"] or job["intent_at"]) < site.scheduler.lost_after_s:
+        return None
+    reason = f"Slurm no longer knows the job and it left no record within {site.scheduler.lost_after_s} s"
+    return _key(job), {"state": "lost", "reason": reason}, {"state": "lost", "reason": reason, "valid": 0,
+                                                             "why_invalid": "lost"}  # fmt: skip
+
+
+def _change(job: Row, found: JobReport | None, site: Site) -> Change | None:
+    """What a report means for job and run. A final state waits for the record, which knows more than Slurm."""
+    if found is None:
+        return None
+    state, fail_class = run_state(found.slurm_state)
+    values: dict[str, Any] = {
+        name: value
+        for name, value in (
+            ("slurm_state", found.slurm_state), ("cluster", found.cluster), ("partition", found.partition),
+            ("account", found.account), ("started", found.started), ("ended", found.ended),
+            ("nodelist", found.nodelist), ("exit_code", found.exit_code), ("signal", found.signal),
+            ("reason", found.reason), ("submitted_at", found.submitted),
+        )
+        if value is not None
+    }  # fmt: skip
+    values["state_seen_at"] = now()
+    if state not in FINAL:
+        if job["state"] == "running" and state == "queued":
+            state = "running" if outcome.claimed(job) else state
+        if job["state"] != state:
+            values["state"] = state
+        return _key(job), values, {"state": state} if "state" in values else {}
+    ended = outcome.settle(job, found, state, fail_class, RECORD_GRACE_S)
+    if ended is None:
+        return _key(job), values, {}
+    job_values, run_values = ended
+    return _key(job), values | job_values, run_values
+
+
+def _key(job: Row) -> dict[str, Any]:
+    return {name: job[name] for name in ("site", "tag", "array_index", "run_id", "attempt")}

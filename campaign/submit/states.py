@@ -1,0 +1,100 @@
+"""State changes of runs and jobs in the ledger: each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from campaign.submit.batch import Batch
+from campaign.submit.ledger import Ledger, now
+
+
+class TakenByAnother(Exception):
+    """A run of the batch is no longer planned: another command was quicker. Nothing was changed."""
+
+
+def take_intent(ledger: Ledger, batch: Batch, scheduler: str) -> None:
+    """Note that this batch is about to be queued. Raises TakenByAnother."""
+    moment = now()
+    with ledger.transaction() as db:
+        for index, item in batch.placed():
+            taken = db.execute(
+                "UPDATE runs SET state = 'submitting', attempts = ?, run_root = ?, fail_class = NULL, reason = NULL, "
+                "valid = NULL, why_invalid = NULL, changed = ? WHERE run_id = ? AND state = 'planned'",
+                (item.attempt, str(batch.submit_dir.parent.parent), moment, item.run.run_id),
+            ).rowcount
+            if not taken:
+                raise TakenByAnother
+            db.execute(
+                "INSERT INTO jobs (site, tag, array_index, run_id, attempt, scheduler, partition, account, state, "
+                "intent_at, submit_dir) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'submitting', ?, ?)",
+                (batch.site, batch.tag, index, item.run.run_id, item.attempt, scheduler, item.run.partition,
+                 item.run.account, moment, str(batch.submit_dir)),
+            )  # fmt: skip
+
+
+def note_queued(ledger: Ledger, site: str, tag: str, **job: Any) -> None:
+    """The batch has a job id: its jobs and runs are queued. `job`: job_id, cluster, host, script_sha256."""
+    moment = now()
+    columns = ", ".join(f"{name} = ?" for name in job)
+    with ledger.transaction() as db:
+        db.execute(
+            f"UPDATE jobs SET state = 'queued', submitted_at = ?, state_seen_at = ?, {columns} "
+            "WHERE site = ? AND tag = ? AND state = 'submitting'",
+            (moment, moment, *job.values(), site, tag),
+        )
+        db.execute(
+            "UPDATE runs SET state = 'queued', changed = ? WHERE state = 'submitting' AND run_id IN "
+            "(SELECT run_id FROM jobs WHERE site = ? AND tag = ?)",
+            (moment, site, tag),
+        )
+
+
+def give_back(ledger: Ledger, site: str, tag: str, reason: str) -> None:
+    """The batch was never queued: its runs are planned again, under the same attempt number, so that a job which turns
+    up late after all finds the claim of whoever runs it first."""
+    with ledger.transaction() as db:
+        db.execute(
+            "UPDATE jobs SET state = 'refused', reason = ? WHERE site = ? AND tag = ? AND state = 'submitting'",
+            (reason, site, tag),
+        )
+        db.execute(
+            "UPDATE runs SET state = 'planned', attempts = attempts - 1, changed = ? WHERE state = 'submitting' "
+            "AND run_id IN (SELECT run_id FROM jobs WHERE site = ? AND tag = ?)",
+            (now(), site, tag),
+        )
+
+
+def update_jobs(
+    ledger: Ledger, changes: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]]
+) -> None:
+    """Apply (job key, job values, run values) in one transaction. A run follows only its newest attempt."""
+    moment = now()
+    with ledger.transaction() as db:
+        for key, job, run in changes:
+            if job:
+                columns = ", ".join(f"{name} = ?" for name in job)
+                db.execute(
+                    f"UPDATE jobs SET {columns} WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
+                    (*job.values(), key["site"], key["tag"], key["array_index"], key["run_id"]),
+                )
+            if run:
+                columns = ", ".join(f"{name} = ?" for name in run)
+                db.execute(
+                    f"UPDATE runs SET {columns}, changed = ? WHERE run_id = ? AND attempts = ?",
+                    (*run.values(), moment, key["run_id"], key["attempt"]),
+                )
+
+
+def plan_again(ledger: Ledger, run_ids: Iterable[str]) -> int:
+    """Runs that ended without success become planned; the next submission is a new attempt. Gives how many."""
+    moment = now()
+    with ledger.transaction() as db:
+        return sum(
+            db.execute(
+                "UPDATE runs SET state = 'planned', superseded_by = NULL, changed = ? WHERE run_id = ? AND state IN "
+                "('failed', 'timeout', 'interrupted', 'cancelled', 'lost')",
+                (moment, run_id),
+            ).rowcount
+            for run_id in run_ids
+        )
