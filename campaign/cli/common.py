@@ -149,22 +149,6 @@ def _finish(context: Context) -> None:
     sys.exit(context.exit_code)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Which runs a command means (contract section 1): all conditions must hold; empty means all."""
-
-    plan: str | None = None
-    sites: tuple[str, ...] = ()
-    studies: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    where: str | None = None
-
-    @property
-    def empty(self) -> bool:
-        """True when the user named nothing, so every run is meant."""
-        return not (self.plan or self.sites or self.studies or self.runs or self.where)
-
-
 def selection_flags(function: F) -> F:
     """--plan --site --study --run --where; the command gets one `Selection` named `selection`."""
 
@@ -185,6 +169,8 @@ def selection_flags(function: F) -> F:
     ) -> Any:
         # a site may be named by its file too: sites/juwels.yaml means juwels
         names = tuple(Path(site).stem if site.endswith((".yaml", ".yml")) else site for site in sites)
+        from campaign.submit.select import Selection
+
         return function(*args, selection=Selection(plan_id, names, studies, runs, where), **kwargs)
 
     return wrapper  # type: ignore[return-value]

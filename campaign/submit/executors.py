@@ -176,7 +176,7 @@ def _explain(error: Exception, batch: Batch, site: Site) -> CampaignError:
     kind = "away" if code in (124, 137) or isinstance(error, FailedSubmissionError) else classify_refusal(text)
     if kind == "away":
         return Uncertain(Problem(f"{command}: no clear answer: {text or 'deadline passed'}",
-                                 hint="campaign submit  (looks the tag up before it queues anything again)"))  # fmt: skip
+                                 hint="campaign submit  (looks the tag up first)"))  # fmt: skip
     hint = (
         "the rest stays planned: `campaign submit` again when jobs have ended"
         if kind == "limit"

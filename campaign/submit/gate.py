@@ -26,7 +26,8 @@ class Held:
         if self.gate_state in FINAL:
             return (
                 f"{self.study} on {self.site}: the gate run {self.gate_run} ended as {self.gate_state}; "
-                f"{self.count} runs are held. See `campaign show {self.gate_run}`, mend it, then `campaign retry --run {self.gate_run}`"
+                f"{self.count} runs are held. See `campaign show {self.gate_run}`, mend it, "
+                f"then `campaign retry --run {self.gate_run}`"
             )
         return (
             f"{self.study} on {self.site}: {self.count} runs wait for the gate run {self.gate_run} "

@@ -31,21 +31,19 @@ def _is(pid: int, word: str) -> bool:
 
 def local_report(job: Row) -> JobReport | None:
     """What this machine says of a local job, in Slurm's words. None: the job is on another host."""
+    recorded = outcome.record(job) is not None
+    if recorded:
+        return _report(job, "COMPLETED")
     if job["job_id"] is None or job["host"] not in (None, socket.gethostname()):
-        return _report(job, "COMPLETED") if outcome.record(job) is not None else None
-    queue_alive = alive(int(job["job_id"])) and _is(int(job["job_id"]), "submitit")
+        return None
     claim = outcome.claim(job)
     if claim is None:
-        if queue_alive:
+        if alive(int(job["job_id"])) and _is(int(job["job_id"]), "submitit"):
             return _report(job, "PENDING")
-        if outcome.record(job) is not None:
-            return _report(job, "COMPLETED")
         return _report(job, "CANCELLED", "its queue ended before this run began")
     pid = int(claim.get("pid") or 0)
-    if outcome.record(job) is None and alive(pid) and _is(pid, "campaign.job.head"):
+    if alive(pid) and _is(pid, "campaign.job.head"):
         return _report(job, "RUNNING")
-    if outcome.record(job) is not None:
-        return _report(job, "COMPLETED")
     return _report(job, "FAILED", "the head ended without a record")
 
 

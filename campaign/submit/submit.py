@@ -190,3 +190,18 @@ def _write_problem(batch: Batch, error: OSError) -> Problem:
         key="paths.run_root",
         hint="make room or set paths.run_root in campaign.yaml to a folder you may write",
     )
+
+
+def preview(project: Project, ledger: Ledger, run_ids: Iterable[str]) -> list[dict[str, str]]:
+    """The scripts that `submit` would send now for `run_ids`: {site, tag, text} each; local queues have none."""
+    report = SubmitReport()
+    rows = [row for row in ledger.run_rows(run_ids) if row["state"] == "planned" and row["superseded_by"] is None]
+    rows, _ = hold_gated(ledger, rows)
+    scripts = []
+    for name in dict.fromkeys(row["site"] for row in rows):
+        site = project.load_site(name)
+        for batch in _batches(project, ledger, site, [row for row in rows if row["site"] == name], report):
+            local = site.scheduler.kind == "local"
+            text = f"# local queue: {batch.submit_dir}" if local else script_text(batch, site)
+            scripts.append({"site": name, "tag": batch.tag, "text": text})
+    return scripts

@@ -1,0 +1,41 @@
+"""`campaign cancel`: end queued and running jobs, array elements one by one; planned runs are taken out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from campaign.cli.common import Context, flags, require, selection_flags
+from campaign.errors import Problem
+from campaign.submit.ledger import Ledger
+
+if TYPE_CHECKING:
+    from campaign.submit.select import Selection
+
+EXAMPLES = """\b
+Examples:
+  campaign cancel --run 3f2a
+  campaign cancel --site juwels --study strong_scaling
+  campaign cancel --all
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@flags
+@selection_flags
+@click.option("--all", "everything", is_flag=True, help="Every run that hasn't ended.")
+def cancel(context: Context, selection: Selection, everything: bool) -> None:
+    """Cancel queued and running runs."""
+    from campaign.submit.cancel import cancel as cancel_runs
+    from campaign.submit.select import select_runs
+
+    require(everything or not selection.empty, Problem("which runs?", hint="campaign cancel --all, or --run RUN"))
+    with Ledger.open(context.project.ledger_path) as ledger:
+        report = cancel_runs(context.project, ledger, select_runs(ledger, selection))
+    context.data = {"jobs": report.jobs, "planned": report.planned}
+    for problem in report.failed:
+        context.fail(problem, exit_code=3)
+    context.say(f"{report.jobs} jobs told to end, {report.planned} planned runs taken out")
+    if report.jobs:
+        context.say("their records say how far they came: campaign status")

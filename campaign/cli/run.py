@@ -1,0 +1,155 @@
+"""`campaign run`: the whole way from site files to an answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from campaign.cli.common import Context, flags
+from campaign.errors import EXIT_FAILED, CampaignError, Problem
+from campaign.submit.ledger import Ledger
+
+if TYPE_CHECKING:
+    from campaign.plan.model import Plan
+    from campaign.project import Project
+    from campaign.submit.overview import Overview
+
+EXAMPLES = """\b
+Examples:
+  campaign run sites/local.yaml
+  campaign run sites/juwels.yaml sites/vega.yaml --study cern_hython --account myaccount
+  campaign run sites/local.yaml --set lr=1e-2
+
+Ctrl-C stops the watching, not the jobs: the same command picks them up again.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@flags
+@click.argument("sites", nargs=-1, required=True, metavar="SITE...")
+@click.option("--study", "studies", multiple=True, help="Study to run; repeatable. Default: those the site lists.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a parameter or axis; repeatable."
+)
+@click.option("--plots/--no-plots", default=True, help="Draw the figures at the end.")
+def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], overrides: tuple[str, ...],
+        plots: bool) -> None:  # fmt: skip
+    """Plan, submit, wait and collect, with progress."""
+    from campaign.plan.build import build_plan, save_plan
+    from campaign.plan.overrides import parse_overrides
+    from campaign.submit.follow import follow
+
+    started = time.monotonic()
+    project = context.project
+    plan = build_plan(project, list(sites), list(studies) or None, parse_overrides(overrides), context.account)
+    save_plan(project, plan)
+    ids = [planned.run_id for planned in plan.runs if planned.can_run]
+    _tell_plan(context, plan)
+    with Ledger.open(project.ledger_path) as ledger:
+        added = ledger.add_plan(plan)
+        if added.done:
+            context.note(f"{added.done} of {len(ids)} runs are already measured")
+        with _progress(context, len(ids)) as show:
+            report = follow(project, ledger, ids, note=context.note, show=show, warn=context.warn)
+        ended = {row["run_id"]: row["state"] for row in ledger.run_rows(ids)}
+    for held in report.held:
+        context.warn(Problem(held.message))
+    for problem in [*report.changed, *report.refused, *report.limited, *report.uncertain]:
+        context.fail(problem)
+    _tell_bad(context, ended)
+    context.data = {"plan_id": plan.plan_id, "runs": ended, "seconds": time.monotonic() - started}
+    _answer(context, project, plan, plots)
+
+
+def _tell_plan(context: Context, plan: Plan) -> None:
+    for warning in plan.warnings:
+        context.warn(warning)
+    refused = [planned for planned in plan.runs if not planned.can_run]
+    for planned in refused[:5]:
+        context.warn(planned.problems[0])
+    if len(refused) > 5:
+        context.warn(f"{len(refused) - 5} more runs can't run here: `campaign plan` lists them")
+    names = ", ".join(dict.fromkeys(planned.study for planned in plan.runs))
+    context.note(f"plan {plan.plan_id}: {len(plan.runs) - len(refused)} runs of {names} on {', '.join(plan.sites)}")
+
+
+def _tell_bad(context: Context, ended: dict[str, str]) -> None:
+    bad = {run_id: state for run_id, state in ended.items() if state not in ("done", "planned")}
+    for run_id, state in list(bad.items())[:5]:
+        context.fail(Problem(f"run {run_id} ended as {state}", hint=f"campaign show {run_id}"))
+    if len(bad) > 5:
+        context.fail(
+            Problem(f"{len(bad) - 5} more runs ended badly", hint='campaign status -v --where "valid = false"')
+        )
+    if any(state == "planned" for state in ended.values()):
+        context.exit_code = max(context.exit_code, EXIT_FAILED)
+
+
+class _progress:
+    """Progress on stderr: a bar on a terminal, else a line whenever a count changes."""
+
+    def __init__(self, context: Context, total: int) -> None:
+        self.context = context
+        self.total = total
+        self.bar: Any = None
+        self.task: Any = None
+        self.last = ""
+
+    def __enter__(self) -> Callable[[Overview], None]:
+        if not self.context.quiet and not self.context.as_json and sys.stderr.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self.bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                console=self.context.console(stderr=True), transient=True,
+            )  # fmt: skip
+            self.bar.start()
+            self.task = self.bar.add_task("runs", total=self.total)
+        return self.show
+
+    def __exit__(self, *exc: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def show(self, view: Overview) -> None:
+        """The counts as they are now."""
+        counts: dict[str, int] = {}
+        for group in view.groups:
+            for name, count in group.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        text = ", ".join(f"{count} {name}" for name, count in counts.items())
+        if self.bar is not None:
+            ended = view.count("done", "failed", "timeout", "interrupted", "cancelled", "lost")
+            self.bar.update(self.task, completed=ended, description=text)
+        elif text != self.last:
+            self.context.note(text)
+        self.last = text
+
+
+def _answer(context: Context, project: Project, plan: Plan, plots: bool) -> None:
+    """Collect, then the table and the figures; what can't be drawn is a warning, the runs stay done."""
+    from campaign.store.collect import collect
+
+    collected = collect(project, project.store_path, progress=context.note)
+    for reject in collected.rejects:
+        context.warn(Problem(f"record set aside: {reject.reason}", str(reject.path)))
+    studies = tuple(dict.fromkeys(planned.study for planned in plan.runs))
+    try:
+        from analysis.answers import draw, scaling_text
+    except ImportError as error:
+        context.warn(Problem(f"no figures: {error}", hint="pip install 'campaign[plots]'"))
+        return
+    context.say(scaling_text(project.store_path, studies=studies))
+    if plots:
+        try:
+            figures = draw(project.store_path, project.figures_dir, sites=tuple(plan.sites), studies=studies)
+        except CampaignError as error:
+            context.warn(error.problems[0])
+            return
+        context.data["figures"] = [str(path) for path in figures]
+        for path in figures:
+            context.say(str(path))
