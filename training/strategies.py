@@ -1,0 +1,15 @@
+"""How a model is trained by many ranks at once. So far: PyTorch DDP."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from training.distributed import World
+
+
+def ddp(model: nn.Module, world: World) -> DistributedDataParallel:
+    """A replica on each rank; gradients are averaged by all-reduces that overlap the backward pass."""
+    return DistributedDataParallel(
+        model.to(world.device), device_ids=[world.device.index] if world.on_gpu else None, gradient_as_bucket_view=True
+    )

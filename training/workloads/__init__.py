@@ -1,0 +1,1 @@
+"""Entry points that a study names as `workload: training.workloads.<name>`."""
