@@ -1,0 +1,1 @@
+"""Tests against real Slurm clusters, and the test bed that starts them."""

@@ -1,0 +1,6 @@
+"""Three real Slurm clusters on one machine; see README.md beside this file."""
+
+from tests.slurm.testbed.bed import Cluster, Testbed, TestbedError
+from tests.slurm.testbed.settings import Settings
+
+__all__ = ["Cluster", "Settings", "Testbed", "TestbedError"]
