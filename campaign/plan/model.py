@@ -120,8 +120,11 @@ class PlannedRun:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dict; `from_json` gives the same run back."""
-        return dataclasses.asdict(self)
+        """A JSON-ready dict; `from_json` gives the same run back. Mappings are shared with the run, not copied."""
+        data = {name: getattr(self, name) for name in _RUN_FIELDS}
+        data["price"] = dataclasses.asdict(self.price)
+        data["problems"] = [problem.to_json() for problem in self.problems]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PlannedRun:
@@ -132,6 +135,9 @@ class PlannedRun:
         data["price"] = Price(**data["price"])
         data["problems"] = tuple(Problem(**problem) for problem in data["problems"])
         return cls(**data)
+
+
+_RUN_FIELDS = tuple(entry.name for entry in dataclasses.fields(PlannedRun))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +154,18 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     warnings: tuple[Problem, ...] = field(default=())
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dict with `schema: 1`."""
-        return {
+    def to_json(self, *, runs: bool = True) -> dict[str, Any]:
+        """A JSON-ready dict with `schema: 1`; without its runs when a writer streams them."""
+        data = {
             "schema": 1,
             "plan_id": self.plan_id,
             "created": self.created,
             "sites": {name: dataclasses.asdict(source) for name, source in self.sites.items()},
             "studies": {name: dataclasses.asdict(source) for name, source in self.studies.items()},
             "overrides": self.overrides,
-            "runs": [run.to_json() for run in self.runs],
             "warnings": [warning.to_json() for warning in self.warnings],
         }
+        return {**data, "runs": [run.to_json() for run in self.runs]} if runs else data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:

@@ -1,0 +1,188 @@
+"""The resources of one point on one site: partition by size, nodes, ranks, cores, GPUs, memory, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from campaign.errors import Problem
+from campaign.plan import expression
+from campaign.plan.expand import Point
+from campaign.site import Partition, Site
+from campaign.slurm.durations import format_duration
+from campaign.study import Study
+from campaign.yamlfile import KeyPath
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is asked for. `partition` is the default one when none admits the run; `problems` then says why."""
+
+    partition: str
+    qos: str | None
+    nodes: int
+    ranks_per_node: int
+    cpus_per_rank: int
+    gpus_per_rank: int
+    memory_bytes: int | None
+    """Per node; None: nothing is asked, because the node is the job's own."""
+    walltime_s: int
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks over all nodes."""
+        return self.nodes * self.ranks_per_node
+
+
+class Shaper:
+    """Resolves the points of one study on one site; equal requests are resolved once."""
+
+    def __init__(self, site: Site, study: Study, walltime_s: int) -> None:
+        self.site = site
+        self.study = study
+        self.walltime_s = walltime_s
+        self._partitions: dict[tuple[Any, ...], tuple[str, tuple[Problem, ...]]] = {}
+
+    def shape(self, point: Point) -> Shape:
+        """The resources of a point, with every reason why they can't be resolved."""
+        problems: list[Problem] = []
+        nodes = self._amount("nodes", point, problems, site_value=1) or 1
+        partition, reasons = self._partition(point, nodes)
+        problems += reasons
+        node = self.site.node_of(partition)
+        ranks = self._amount("ranks_per_node", point, problems, self._site_ranks(partition)) or 1
+        # a core or more for every rank, even where ranks share cores: oversubscription is noted on the run
+        cores = None if node.cores is None else max(1, node.cores // ranks)
+        cpus = self._amount("cpus_per_rank", point, problems, cores) or 1
+        gpus = self._amount("gpus_per_rank", point, problems, None if node.gpus is None else min(1, node.gpus))
+        return Shape(
+            partition=partition,
+            qos=self.study.resources.qos or self.site.qos,
+            nodes=nodes,
+            ranks_per_node=ranks,
+            cpus_per_rank=cpus,
+            gpus_per_rank=gpus or 0,
+            memory_bytes=self._memory(partition, ranks, cpus, gpus or 0),
+            walltime_s=self.walltime_s,
+            problems=tuple(problems),
+        )
+
+    def _site_ranks(self, partition: str) -> int | None:
+        gpus = self.site.node_of(partition).gpus
+        return None if gpus is None else max(1, gpus)
+
+    def _amount(self, name: str, point: Point, problems: list[Problem], site_value: int | None) -> int | None:
+        """The value of a resource: an axis of that name wins over `resources`."""
+        if name in point.axes:
+            return int(point.axes[name])
+        value = getattr(self.study.resources, name)
+        path = ("resources", name)
+        if value is None or value == "site":
+            if site_value is None:
+                message = f"{name}: the site doesn't say it (null in the site file)"
+                hint = f"resources: {{{name}: NUMBER}}"
+                problems.append(self.study.problem(path, message, hint=hint))
+            return site_value
+        if isinstance(value, str):
+            try:
+                value = expression.parse(value).value(point.params)
+            except ValueError as error:
+                problems.append(self.study.problem(path, str(error)))
+                return None
+        if value < (0 if name == "gpus_per_rank" else 1):
+            problems.append(self.study.problem(path, f"{name} would be {value}", allowed="1 or more"))
+            return None
+        return int(value)
+
+    def _memory(self, partition: str, ranks: int, cpus: int, gpus: int) -> int | None:
+        """Bytes per node. Shared nodes get what is proportional to the larger of their cores and GPUs."""
+        wanted, node = self.study.resources.memory, self.site.node_of(partition)
+        if isinstance(wanted, int):
+            return wanted
+        if node.usable_bytes is None or self.site.local:
+            return None
+        if wanted == "site":
+            return node.usable_bytes
+        if self.site.partitions[partition].exclusive:
+            return None
+        shares = [ranks * cpus / node.cores if node.cores else 0, ranks * gpus / node.gpus if node.gpus else 0]
+        share = min(1.0, max(shares)) or 1.0
+        return int(node.usable_bytes * share) // MEBIBYTE * MEBIBYTE
+
+    def _partition(self, point: Point, nodes: int) -> tuple[str, tuple[Problem, ...]]:
+        named = point.axes.get("partition", self.study.resources.partition)
+        key = (named, nodes)
+        if key not in self._partitions:
+            self._partitions[key] = self._named(named, point) if named else self._by_size(nodes)
+        return self._partitions[key]
+
+    def _named(self, name: str, point: Point) -> tuple[str, tuple[Problem, ...]]:
+        if name in self.site.partitions:
+            return name, ()
+        path: KeyPath = self.study.axis_paths().get("partition", ("resources", "partition"))
+        allowed = ", ".join(self.site.partitions)
+        problem = self.study.problem(path, f"{self.site.name} has no partition `{name}`", value=name, allowed=allowed)
+        return self.site.default_partition, (problem,)
+
+    def _by_size(self, nodes: int) -> tuple[str, tuple[Problem, ...]]:
+        """The first of `partition_by_size` that admits nodes and walltime and isn't down."""
+        site = self.site
+        if not site.partition_by_size:
+            return site.default_partition, ()
+        reasons = {}
+        for name in site.partition_by_size:
+            reason = refusal(site.partitions[name], nodes, self.walltime_s)
+            if reason is None:
+                return name, ()
+            reasons[name] = reason
+        path = self.study.axis_paths().get("nodes", ("resources", "nodes"))
+        shown = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        message = f"no partition of {site.name} admits {nodes} nodes for {format_duration(self.walltime_s)}"
+        return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown),)
+
+
+def refusal(partition: Partition, nodes: int, walltime_s: float) -> str | None:
+    """Why a partition doesn't admit this size, or None. Unknown limits admit."""
+    if partition.down:
+        return "down"
+    most = min((limit for limit in (partition.max_nodes, partition.nodes) if limit is not None), default=None)
+    if most is not None and nodes > most:
+        return f"at most {most} nodes"
+    if partition.min_nodes is not None and nodes < partition.min_nodes:
+        return f"at least {partition.min_nodes} nodes"
+    if partition.max_time is not None and walltime_s > partition.max_time:
+        return f"at most {format_duration(partition.max_time)}"
+    return None
+
+
+def batches(study: Study, params: Mapping[str, Any], world_size: int) -> tuple[int | None, int | None, list[Problem]]:
+    """(local, global) batch of a run, and why they can't be had.
+
+    strong: the global batch is given and divided over the ranks; weak: the local one is given; none: what is given.
+    """
+    given = {name: params.get(name) for name in ("global_batch", "local_batch")}
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            return None, None, [_batch_problem(study, name, f"`{name}` must be a positive integer", value)]
+    whole, part = given["global_batch"], given["local_batch"]
+    if whole is not None and part is None:
+        if whole % world_size == 0:
+            return whole // world_size, whole, []
+        if study.scaling == "none":
+            return None, whole, []
+        message = f"a global batch of {whole} can't be divided over {world_size} ranks"
+        allowed = f"multiples of {world_size}"
+        hint = f"global_batch: {max(1, whole // world_size) * world_size}"
+        return None, whole, [_batch_problem(study, "global_batch", message, whole, allowed=allowed, hint=hint)]
+    if part is not None and whole is None:
+        return part, part * world_size, []
+    return part, whole, []
+
+
+def _batch_problem(study: Study, name: str, message: str, value: Any, **more: Any) -> Problem:
+    path = study.axis_paths().get(name, ("params", name))
+    return study.problem(path, message, value=value, **more)

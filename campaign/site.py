@@ -1,0 +1,408 @@
+# ruff: noqa: RUF012  pydantic copies defaults, mutable ones too
+"""What a site file says: one supercomputer as a group uses it. Facts only, no code; `null` is unknown, not checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from campaign.errors import Problem
+from campaign.validate import (
+    Count,
+    FileModel,
+    Limit,
+    Line,
+    Positive,
+    Scalar,
+    Strict,
+    json_schema,
+    load_model,
+    refuse,
+    suggestion,
+)
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+PATH_FIELDS = ("project", "user")
+StagingMode = Literal["none", "image", "staged-image", "staged-copy", "staged-env"]
+
+# what `campaign submit` says to sbatch itself; a second opinion in `sbatch_args` would win or be refused by Slurm
+OWN_SBATCH_ARGS = {
+    "account": "account",
+    "array": None,
+    "chdir": None,
+    "constraint": "constraint",
+    "cpus-per-task": "resources.cpus_per_rank of the study",
+    "error": None,
+    "exclude": "exclude",
+    "gpus-per-node": "resources.gpus_per_rank of the study",
+    "gres": "resources.gpus_per_rank of the study",
+    "job-name": None,
+    "mail-user": "mail",
+    "mem": "resources.memory of the study",
+    "nodelist": "nodelist",
+    "nodes": "resources.nodes of the study",
+    "ntasks": "resources.ranks_per_node of the study",
+    "ntasks-per-node": "resources.ranks_per_node of the study",
+    "no-requeue": None,
+    "open-mode": None,
+    "output": None,
+    "partition": "default_partition",
+    "qos": "qos",
+    "requeue": None,
+    "reservation": "reservation",
+    "signal": None,
+    "switches": "switches",
+    "time": "walltime of the study",
+    "wckey": "scheduler.wckey",
+}
+
+
+def _sbatch_value(value: Any) -> Any:
+    if value is True:
+        return True
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and "\n" not in value:
+        return str(value)
+    raise refuse("must be a string, or true for a flag", allowed="a string | true")
+
+
+SbatchValue = Annotated[Any, BeforeValidator(_sbatch_value), WithJsonSchema({"type": ["string", "integer", "boolean"]})]
+
+
+class Transport(Strict):
+    """How this site's commands are reached: run here, or over the user's OpenSSH."""
+
+    kind: Literal["here", "ssh"] = "here"
+    host: str | None = None
+    root: str | None = None
+
+
+class SchedulerLimits(Strict):
+    """Limits of the scheduler; null is unknown. On a local site `running_jobs` is the number of slots."""
+
+    array_size: Positive | None = None
+    submit_jobs: Positive | None = None
+    running_jobs: Positive | None = None
+
+
+class Scheduler(Strict):
+    """What is said to the scheduler beside the resources."""
+
+    kind: Literal["slurm", "local"]
+    gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
+    sbatch_args: dict[str, SbatchValue] = {}
+    srun_args: list[Line] = []
+    wckey: str | None = None
+    limits: SchedulerLimits = SchedulerLimits()
+    poll_interval_s: Annotated[float, Field(gt=0)] = 30
+    adopt_grace_s: Annotated[float, Field(ge=0)] = 120
+    lost_after_s: Annotated[float, Field(gt=0)] = 3600
+
+
+class Qos(Strict):
+    """Limits of one QOS within a partition."""
+
+    min_nodes: Positive | None = None
+    max_nodes: Positive | None = None
+    max_time: Limit | None = None
+    submit_jobs: Positive | None = None
+    running_jobs: Positive | None = None
+
+
+class Partition(Strict):
+    """One partition (queue): which nodes, and its limits. Times in seconds."""
+
+    node: str
+    nodes: Positive | None = None
+    min_nodes: Positive | None = None
+    max_nodes: Positive | None = None
+    max_time: Limit | None = None
+    default_time: Limit | None = None
+    exclusive: bool = True
+    down: bool = False
+    """True: not used by `partition_by_size`."""
+    qos: dict[str, Qos] = {}
+
+
+class Node(Strict):
+    """One type of node. On a local site null cores and GPUs are counted when planning."""
+
+    gpu: str | None = None
+    gpus: Count | None = None
+    """Devices that the scheduler and the framework count, each a rank of its own (a GCD of an MI250X is one)."""
+    cores: Positive | None = None
+    """Physical cores that jobs may use."""
+    threads_per_core: Positive = 1
+    numa: Positive | None = None
+    memory_bytes: Positive | None = None
+    usable_bytes: Positive | None = None
+    """Memory that a job may ask for."""
+    disk_bytes: Count | None = None
+    cpu_bind: str | None = None
+
+
+class Gpu(Strict):
+    """One type of GPU: a vendor's figures."""
+
+    vendor: Literal["nvidia", "amd"]
+    memory_bytes: Positive | None = None
+    power_cap_w: Annotated[float, Field(gt=0)] | None = None
+    peak_flops: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Dense peak by number format, FLOP/s."""
+
+
+class Network(Strict):
+    """For the ranks' rendezvous and the agents' connection to the head."""
+
+    interface: str | None = None
+    master_addr_suffix: str = ""
+    resolve_ip: bool = False
+
+
+class Filesystem(Strict):
+    """One file system. Quotas are the project's, shared by its members."""
+
+    path: str
+    kind: str
+    shared: bool
+    on_compute: bool
+    quota_bytes: Count | None = None
+    quota_inodes: Count | None = None
+    purge_days: Positive | None = None
+
+
+class Paths(Strict):
+    """Where things go: `filesystem:sub/folder` or an absolute path. null: the project folder (see docs/sites.md)."""
+
+    run_root: str | None = None
+    node_local: str | None = None
+    data: str | None = None
+
+
+class Software(Strict):
+    """What the batch script loads before the head, and the interpreter of ranks (null: the one that plans)."""
+
+    modules: list[Line] = []
+    python: str | None = None
+
+
+class Container(Strict):
+    """How ranks run in an image."""
+
+    runtime: Literal["apptainer", "singularity"] | None = None
+    image: str | None = None
+    args: list[Line] = []
+    binds: list[Line] = []
+
+
+class Staging(Strict):
+    """How software reaches node-local storage before ranks start, and whether what they write is redirected there."""
+
+    mode: StagingMode = "none"
+    redirect: bool = True
+    warn_metadata_ops: Positive | None = None
+
+
+class Billing(Strict):
+    """What the site charges in."""
+
+    unit: Literal["node-h", "core-h", "gpu-h"] | None = None
+    whole_nodes: bool = True
+
+
+class Site(FileModel):
+    """One site file (contract section 3)."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: Name
+    title: str = ""
+    arch: Literal["x86_64", "aarch64"] | None = None
+    account: str | None = None
+    project: str | None = None
+    studies: dict[str, dict[str, list[Scalar]]] = {}
+    transport: Transport = Transport()
+    scheduler: Scheduler
+    cluster_name: str | None = None
+    accounting: bool = True
+    canary_tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
+    setup: list[Line] = []
+    reservation: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    switches: Line | None = None
+    exclude: str | None = None
+    nodelist: str | None = None
+    mail: str | None = None
+    visible_gpus: Literal["all", "slurm"] = "all"
+    cpu_unit: Literal["core", "thread"] = "core"
+    partition_by_size: list[str] = []
+    default_partition: str
+    partitions: Annotated[dict[str, Partition], Field(min_length=1)]
+    nodes: Annotated[dict[str, Node], Field(min_length=1)]
+    gpus: dict[str, Gpu] = {}
+    network: Network = Network()
+    env: dict[str, Line] = {}
+    filesystems: dict[str, Filesystem] = {}
+    paths: Paths = Paths()
+    software: Software = Software()
+    container: Container = Container()
+    staging: Staging = Staging()
+    billing: Billing = Billing()
+
+    def node_of(self, partition: str) -> Node:
+        """The node type behind a partition."""
+        return self.nodes[self.partitions[partition].node]
+
+    def gpu_of(self, partition: str) -> Gpu | None:
+        """The GPU type behind a partition, or None."""
+        name = self.node_of(partition).gpu
+        return None if name is None else self.gpus[name]
+
+    def slurm_cpus(self, partition: str, cores: int) -> int:
+        """What `--cpus-per-task` must say for this many cores: some sites count threads."""
+        return cores * self.node_of(partition).threads_per_core if self.cpu_unit == "thread" else cores
+
+    @property
+    def local(self) -> bool:
+        """True when runs need no scheduler."""
+        return self.scheduler.kind == "local"
+
+    def check(self) -> Iterator[Problem]:
+        """References between keys, and keys that other keys need."""
+        yield from self._check_partitions()
+        yield from self._check_scheduler()
+        yield from self._check_filesystems()
+        yield from self._check_paths()
+        for study, axes in self.studies.items():
+            for axis, values in axes.items():
+                if not values:
+                    yield self.problem(("studies", study, axis), "an axis needs at least one value")
+
+    def _check_partitions(self) -> Iterator[Problem]:
+        yield from self._known(("default_partition",), self.default_partition, self.partitions, "partition")
+        for index, name in enumerate(self.partition_by_size):
+            yield from self._known(("partition_by_size", index), name, self.partitions, "partition")
+        for name, partition in self.partitions.items():
+            yield from self._known(("partitions", name, "node"), partition.node, self.nodes, "node type")
+            low, high = partition.min_nodes, partition.max_nodes
+            if low is not None and high is not None and low > high:
+                yield self.problem(("partitions", name, "min_nodes"), "min_nodes is larger than max_nodes")
+        for name, node in self.nodes.items():
+            if node.gpu is not None:
+                yield from self._known(("nodes", name, "gpu"), node.gpu, self.gpus, "GPU type")
+            elif node.gpus and not self.local:
+                yield self.problem(("nodes", name, "gpus"), "a node with GPUs needs `gpu`, their type")
+            if node.usable_bytes and node.memory_bytes and node.usable_bytes > node.memory_bytes:
+                yield self.problem(("nodes", name, "usable_bytes"), "usable_bytes is larger than memory_bytes")
+
+    def _check_scheduler(self) -> Iterator[Problem]:
+        for name in self.scheduler.sbatch_args:
+            path = ("scheduler", "sbatch_args", name)
+            if name.startswith("-"):
+                yield self.problem(path, "written without dashes", hint=name.lstrip("-"))
+            elif name.replace("_", "-") in OWN_SBATCH_ARGS:
+                key = OWN_SBATCH_ARGS[name.replace("_", "-")]
+                hint = f"use the key `{key}`" if key else "remove it"
+                yield self.problem(path, f"--{name.replace('_', '-')} is set by campaign itself", hint=hint)
+            elif not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+                yield self.problem(path, "not the name of an sbatch option")
+        if self.transport.kind == "ssh" and not self.transport.host:
+            yield self.problem(("transport",), "kind ssh needs `host`", hint="host: an alias of ~/.ssh/config")
+        for name in self.env:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                yield self.problem(("env", name), "not the name of an environment variable")
+
+    def _check_filesystems(self) -> Iterator[Problem]:
+        for name, filesystem in self.filesystems.items():
+            path = ("filesystems", name, "path")
+            yield from self._template(path, filesystem.path)
+            if not filesystem.path.startswith("/"):
+                yield self.problem(path, "must be an absolute path")
+
+    def _check_paths(self) -> Iterator[Problem]:
+        for key in ("run_root", "node_local", "data"):
+            value: str | None = getattr(self.paths, key)
+            if value is None:
+                continue
+            path = ("paths", key)
+            yield from self._template(path, value)
+            name, colon, _ = value.partition(":")
+            if value.startswith("/"):
+                continue
+            if not colon:
+                allowed = f"filesystem:folder (filesystems: {', '.join(self.filesystems)}) or an absolute path"
+                yield self.problem(path, "neither `filesystem:folder` nor an absolute path", allowed=allowed)
+                continue
+            yield from self._known(path, name, self.filesystems, "file system")
+            if name in self.filesystems:
+                yield from self._check_place(path, key, name)
+
+    def _check_place(self, path: tuple[str, ...], key: str, name: str) -> Iterator[Problem]:
+        filesystem = self.filesystems[name]
+        if not filesystem.on_compute:
+            yield self.problem(path, f"file system `{name}` is not mounted on compute nodes")
+        elif key == "node_local" and filesystem.shared:
+            yield self.problem(path, f"node_local must be on node-local storage; `{name}` is shared")
+        elif key != "node_local" and not filesystem.shared and not self.local:
+            yield self.problem(path, f"{key} must be on shared storage; `{name}` is node-local")
+
+    def _template(self, path: tuple[str, ...], text: str) -> Iterator[Problem]:
+        allowed = ", ".join(f"{{{name}}}" for name in PATH_FIELDS)
+        try:
+            fields = [(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(text)]
+        except ValueError as error:
+            yield self.problem(path, f"braces don't pair: {error}", allowed=allowed)
+            return
+        for name, spec, conversion in fields:
+            if name is not None and (name not in PATH_FIELDS or spec or conversion):
+                yield self.problem(path, f"unknown placeholder {{{name}}}", allowed=allowed)
+
+    def _known(self, path: tuple[str | int, ...], name: str, known: Any, what: str) -> Iterator[Problem]:
+        if name not in known:
+            allowed = ", ".join(known) or f"none is described under `{path[0]}`"
+            yield self.problem(path, f"there is no {what} `{name}`", allowed=allowed, hint=suggestion(name, known))
+
+
+def load_site(path: Path, *, shown: str | None = None) -> Site:
+    """Read and check a site file; on a local site unknown cores, GPUs and memory are those of this machine."""
+    site = load_model(path, Site, shown=shown)
+    if not site.local:
+        return site
+    nodes = {name: this_machine(node) for name, node in site.nodes.items()}
+    found = site.model_copy(update={"nodes": nodes})
+    found._source = site._source
+    return found
+
+
+def this_machine(node: Node) -> Node:
+    """The node with cores, GPUs and memory, where they are null, as this process may use them."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = {
+        "cores": node.cores or usable_cores(),
+        "gpus": node.gpus if node.gpus is not None else len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
+        "memory_bytes": node.memory_bytes or memory,
+        "usable_bytes": node.usable_bytes or memory,
+    }
+    return node.model_copy(update=found)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on: its affinity, cut to the CPU quota of its control group (containers)."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def site_schema() -> dict[str, Any]:
+    """docs/schema/site.json."""
+    return json_schema(Site, "campaign site file")
