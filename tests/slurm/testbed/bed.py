@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.slurm.testbed import config, memory, network
+from tests.slurm.testbed import config, memory
 from tests.slurm.testbed.clusters import CLUSTERS
 from tests.slurm.testbed.config import Layout
+from tests.slurm.testbed.network import Network, claim, links
 from tests.slurm.testbed.nodes import Nodes
 from tests.slurm.testbed.processes import PidFiles
 from tests.slurm.testbed.services import START_S, Services
@@ -109,17 +110,18 @@ class Testbed:
 
     def _state(self) -> dict[str, Any] | None:
         try:
-            return json.loads(self.layout.state_file.read_text())
+            state: dict[str, Any] = json.loads(self.layout.state_file.read_text())
         except FileNotFoundError:
             return None
+        return state
 
     @property
-    def network(self) -> network.Network:
+    def network(self) -> Network:
         """Addresses and ports of the bed that exists."""
         state = self._state()
         if state is None:
             raise TestbedError(f"there is no test bed at {self.settings.root}; `make testbed` starts one")
-        return network.Network(state["network"])
+        return Network(state["network"])
 
     @property
     def services(self) -> Services:
@@ -220,7 +222,7 @@ class Testbed:
 
     def _start(self, lap: Callable[[str], None]) -> None:
         settings, layout = self.settings, self.layout
-        net = network.claim(settings.root)
+        net = claim(settings.root)
         layout.make(settings.clusters)
         cgroup = memory.create(net.bridge) if settings.memory_limits else None
         self._write_state(network=net.number, memory_cgroup=cgroup and str(cgroup), ready=False)
@@ -238,8 +240,8 @@ class Testbed:
         lap("slurmdbd")
         services.create_accounts()
         lap("accounts")
-        for cluster in settings.clusters:
-            services.start_ctld(cluster)
+        for name in settings.clusters:
+            services.start_ctld(name)
         for cluster in self.clusters:
             self._wait_idle(cluster)
             lap(f"{cluster.name}: {len(cluster.nodes)} nodes idle")
@@ -251,7 +253,7 @@ class Testbed:
         new.write_text(text + "\n")
         new.rename(self.layout.state_file)
 
-    def _write_configuration(self, net: network.Network, *, memory_limits: bool) -> None:
+    def _write_configuration(self, net: Network, *, memory_limits: bool) -> None:
         settings, layout = self.settings, self.layout
         for number in range(4):
             # the GPUs' device files: /dev/null under another name
@@ -299,8 +301,8 @@ class Testbed:
             return
         # everything is thrown away, so nobody needs time to save something
         self.pids.stop(self.pids.names(), signal.SIGKILL)
-        net = network.Network(state["network"])
-        if network.links().get(net.bridge) == str(self.settings.root):
+        net = Network(state["network"])
+        if links().get(net.bridge) == str(self.settings.root):
             net.remove()
         if state["memory_cgroup"]:
             memory.remove(net.bridge)

@@ -92,8 +92,16 @@ def claim(root: Path) -> Network:
             if network.bridge not in links():
                 raise RuntimeError(f"can't create a bridge: {made.stderr.strip()}")
             continue
-        bridge = network.bridge
-        ip_batch([f"link set {bridge} alias {root} up", f"addr add {network.login}/24 dev {bridge}"])
+        bridge, login = network.bridge, network.login
+        ip_batch(
+            [
+                f"link set {bridge} alias {root} up",
+                f"addr add {login}/24 dev {bridge}",
+                # slurmdbd's protocol writes length and message apart, so Nagle and delayed ACK make each answer wait
+                # 40 ms; ACKs at once on this one address make sacct and sacctmgr twenty times faster
+                f"route replace local {login} dev {bridge} table local proto kernel scope host src {login} quickack 1",
+            ]
+        )
         if all(_port_free(port) for port in range(network.dbd_port, network.dbd_port + 8)):
             return network
         error = f"a port of 20000 to {20000 + 8 * 256} is taken for each number"
@@ -120,6 +128,8 @@ def _ip(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProces
 
 def _port_free(port: int) -> bool:
     with socket.socket() as probe:
+        # the last bed's closed connections don't count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError:

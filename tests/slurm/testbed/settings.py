@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import pwd
 import sys
@@ -70,7 +69,7 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """For the bed's own state file."""
-        return json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        return dataclasses.asdict(self) | {"root": str(self.root), "keep": [str(path) for path in self.keep]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Settings:
