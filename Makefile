@@ -1,7 +1,7 @@
 # `make help` lists the targets. `make demo` and `make test` need Python 3.11+, git and make; they set up all the rest.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint test-unit test-slurm \
-	testbed testbed-stop bench evidence lock clean env env-demo slurm
+	testbed testbed-shell testbed-stop bench evidence lock clean env env-demo slurm
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,6 +9,8 @@ VENV ?= .venv
 VENV_ARGS ?=
 # folder of the demo campaign
 DEMO ?= demo
+# cluster of the test bed: juwels, vega or jupiter
+CLUSTER ?= juwels
 # more options for pytest, e.g. make test PYTEST_ARGS="-k ledger -x"
 PYTEST_ARGS ?=
 
@@ -16,7 +18,8 @@ bin := $(VENV)/bin
 setup = $(PYTHON) scripts/setup_env.py --venv $(VENV) --venv-args="$(VENV_ARGS)"
 # byte code is written even where the shell's user has switched it off: hundreds of test processes would compile again
 python_env = env -u PYTHONDONTWRITEBYTECODE
-pytest = $(python_env) $(bin)/python -m pytest $(PYTEST_ARGS)
+lint = $(bin)/ruff check --quiet . && $(bin)/ruff format --check --quiet . && $(bin)/mypy --no-error-summary
+run_tests = scripts/run_tests.sh $(bin)/python
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,26 +27,25 @@ help: ## list the targets
 demo: env-demo ## install, then run a whole small campaign on this machine (folder: DEMO=demo)
 	@$(python_env) PATH="$(abspath $(bin)):$$PATH" scripts/demo.sh "$(DEMO)"
 
-test: export CAMPAIGN_REQUIRE ?= slurm
 test: env slurm ## install all that the tests need, real Slurm included, and run checks and tests
-	@code=0; $(MAKE) --no-print-directory lint || code=1; $(pytest) || code=1; exit $$code
+	@code=0; { $(lint); } || code=1; $(run_tests) $(PYTEST_ARGS) || code=1; exit $$code
 
 check: lint test-unit ## what needs no Slurm and no root
 
 lint: env ## ruff and mypy
-	@$(bin)/ruff check --quiet .
-	@$(bin)/ruff format --quiet --check .
-	@$(bin)/mypy --no-error-summary
+	@$(lint)
 
 test-unit: env ## tests without Slurm
-	@$(pytest) --ignore=tests/slurm
+	@$(python_env) $(bin)/python -m pytest $(PYTEST_ARGS) --ignore=tests/slurm
 
-test-slurm: export CAMPAIGN_REQUIRE ?= slurm
 test-slurm: env slurm ## tests against real Slurm clusters
-	@$(pytest) tests/slurm
+	@$(run_tests) $(PYTEST_ARGS) tests/slurm
 
 testbed: env slurm ## start three real Slurm clusters on this machine, to use by hand
 	@$(bin)/python -m tests.slurm.testbed start
+
+testbed-shell: ## a shell on the login side of one, e.g. make testbed-shell CLUSTER=vega
+	@$(bin)/python -m tests.slurm.testbed shell $(CLUSTER)
 
 testbed-stop: ## stop them
 	@$(bin)/python -m tests.slurm.testbed stop
