@@ -67,6 +67,16 @@ def submit(
 
 def guard_cluster(site: Site) -> None:
     """Raise BadInput when the Slurm that answers here isn't the site's cluster; a controller that is away passes."""
+    if site.transport.kind != "here":
+        raise BadInput(
+            site.problem(
+                ("transport", "kind"),
+                f"site {site.name} is to be reached over {site.transport.kind}; this version submits where it runs",
+                allowed="here",
+                hint=f"install campaign on {site.transport.host or 'the site'} and submit there; "
+                "the stores of several sites can be compared on one figure",
+            )
+        )
     if site.scheduler.kind != "slurm" or not site.cluster_name:
         return
     config = commands.show_config(site.name)
