@@ -1,0 +1,372 @@
+"""Rows of the store's views as typed values: the only module of `analysis` that speaks SQL.
+
+Times are seconds, throughput is unique samples (or another unit, named in the row) per second, NULL becomes None and
+means "not measured". A `Choice` says which runs are meant; every query honours it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import BadInput, Problem
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+NOT_ENDED = ("planned", "submitting", "queued", "running")
+"""Run states in which nothing has been measured to the end (contract section 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which runs a figure or table is about: all conditions must hold, empty means all."""
+
+    plan: str | None = None
+    sites: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+    series: tuple[str, ...] = ()
+    """Whole series, a strategy, or a part of the series' text such as `hidden=128`."""
+    runs: tuple[str, ...] = ()
+    """Run ids or their first letters."""
+    where: str | None = None
+    """SQL condition on the view `runs`."""
+
+    def sql(self) -> tuple[str, list[Any]]:
+        """A condition on the columns of `runs`, and its parameters."""
+        conditions, parameters = ["true"], list[Any]()
+        for column, values in (("site", self.sites), ("study", self.studies)):
+            if values:
+                conditions.append(f"{column} IN ({', '.join('?' * len(values))})")
+                parameters.extend(values)
+        if self.plan is not None:
+            conditions.append("plan_id = ?")
+            parameters.append(self.plan)
+        if self.series:
+            conditions.append(_any_of("(series = ? OR strategy = ? OR contains(series, ?))", self.series))
+            parameters.extend(text for value in self.series for text in (value,) * 3)
+        if self.runs:
+            conditions.append(_any_of("starts_with(run_id, ?)", self.runs))
+            parameters.extend(self.runs)
+        if self.where is not None:
+            conditions.append(f"({self.where}\n)")
+        return " AND ".join(conditions), parameters
+
+    def words(self) -> str:
+        """The choice as the user typed it; empty when everything is meant."""
+        flags = [("--plan", (self.plan,) if self.plan else ()), ("--site", self.sites), ("--study", self.studies)]
+        flags += [("--series", self.series), ("--run", self.runs), ("--where", (self.where,) if self.where else ())]
+        return " ".join(
+            f"{flag} {value!r}" if " " in value else f"{flag} {value}" for flag, vs in flags for value in vs
+        )
+
+
+def _any_of(condition: str, values: Sequence[str]) -> str:
+    return "(" + " OR ".join([condition] * len(values)) + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRow:
+    """One point of the view `scaling`: valid runs of one world size of one series on one site."""
+
+    site: str
+    study: str
+    series: str
+    world_size: int
+    strategy: str | None
+    scaling: str | None
+    nodes: int | None
+    gpus: int | None
+    n: int
+    n_excluded: int
+    epoch_time_s: float | None
+    epoch_time_lo_s: float | None
+    epoch_time_hi_s: float | None
+    spread_kind: str | None
+    throughput_per_s: float | None
+    throughput_lo: float | None
+    throughput_hi: float | None
+    throughput_unit: str | None
+    speedup: float | None
+    efficiency: float | None
+    efficiency_lo: float | None
+    efficiency_hi: float | None
+    base_world_size: int | None
+    samples_per_epoch: float | None
+    quantisation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPoint:
+    """One ended run with what it measured: median over its non-warm-up epochs, last attempt."""
+
+    run_id: str
+    site: str
+    study: str
+    series: str
+    strategy: str | None
+    world_size: int
+    repeat: int
+    valid: bool
+    why_invalid: str | None
+    workload: str | None
+    params: dict[str, Any]
+    global_batch: int | None
+    local_batch: int | None
+    epoch_time_s: float | None
+    throughput_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One phase of one run: seconds since job_start over its ranks (or nodes), last attempt."""
+
+    run_id: str
+    site: str
+    study: str
+    strategy: str | None
+    world_size: int
+    nodes: int
+    staging: str | None
+    valid: bool
+    phase: str
+    n: int
+    min_s: float
+    median_s: float
+    max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One part of one run's step: seconds per step, mean over windows of the median over ranks, no warm-up epochs."""
+
+    run_id: str
+    site: str
+    study: str
+    series: str
+    strategy: str | None
+    world_size: int
+    valid: bool
+    part: str
+    seconds: float
+    source: str
+    """`windows`, or `epochs` when the run recorded no windows (then: slowest rank's sum over steps)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the numbers of a figure come from."""
+
+    runs: int
+    """Valid runs among those chosen."""
+    excluded: int
+    """Ended runs that are not valid."""
+    sites: tuple[str, ...]
+    studies: tuple[str, ...]
+    commits: tuple[str, ...]
+    dirty: bool
+    newest: datetime | None
+    """End of the newest job, UTC."""
+
+
+def scaling_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[ScalingRow]:
+    """Points of `scaling` that have a chosen run, ordered by site, study, series and world size.
+
+    A point always stands for all its valid runs: a condition such as `repeat = 0` picks points, not repeats.
+    """
+    columns = [field.name for field in dataclasses.fields(ScalingRow)]
+    condition, parameters = choice.sql()
+    rows = _fetch(
+        connection,
+        f"SELECT {', '.join(f's.{column}' for column in columns)} FROM scaling s "
+        f"SEMI JOIN (SELECT * FROM runs WHERE {condition}) r ON r.site = s.site AND r.study = s.study "
+        "AND r.series = s.series AND r.world_size = s.world_size ORDER BY s.site, s.study, s.series, s.world_size",
+        parameters,
+        choice,
+    )
+    return [ScalingRow(**{**row, "n": row["n"] or 0, "n_excluded": row["n_excluded"] or 0}) for row in rows]
+
+
+def run_points(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[RunPoint]:
+    """Every ended run of the choice that has not been superseded, measured or not."""
+    condition, parameters = choice.sql()
+    rows = _fetch(
+        connection,
+        f"""
+        WITH chosen AS (SELECT * FROM runs WHERE {condition} AND {_ENDED}),
+        measured AS (
+            SELECT run_id, median(epoch_time_s) AS epoch_time_s, median(samples_unique) AS samples_unique
+            FROM epochs SEMI JOIN ({_LAST.format(view="epochs")}) last USING (run_id, attempt)
+            WHERE warmup IS NOT TRUE GROUP BY run_id
+        )
+        SELECT run_id, site, study, series, strategy, world_size, repeat, coalesce(valid, false) AS valid,
+               why_invalid, workload, CAST(params AS VARCHAR) AS params, global_batch, local_batch, epoch_time_s,
+               samples_unique / nullif(epoch_time_s, 0) AS throughput_per_s
+        FROM chosen LEFT JOIN measured USING (run_id) ORDER BY site, study, series, world_size, repeat, run_id
+        """,
+        parameters,
+        choice,
+    )
+    return [RunPoint(**{**row, "params": json.loads(row["params"] or "{}")}) for row in rows]
+
+
+_ENDED = f"state NOT IN {NOT_ENDED} AND superseded_by IS NULL"
+_LAST = "SELECT run_id, max(attempt) AS attempt FROM {view} GROUP BY run_id"
+
+
+def phase_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[PhaseRow]:
+    """Phases of every ended run of the choice."""
+    condition, parameters = choice.sql()
+    staging = "startup" in views(connection)
+    rows = _fetch(
+        connection,
+        f"""
+        WITH chosen AS (SELECT * FROM runs WHERE {condition} AND {_ENDED}),
+        last AS ({_LAST.format(view="phases")})
+        SELECT r.run_id, r.site, r.study, r.strategy, r.world_size, r.nodes,
+               {"s.staging" if staging else "NULL"} AS staging,
+               coalesce(r.valid, false) AS valid, p.phase, p.n, p.min_s, p.median_s, p.max_s
+        FROM chosen r JOIN phases p USING (run_id) SEMI JOIN last ON last.run_id = r.run_id
+             AND last.attempt = p.attempt
+             {"LEFT JOIN startup s ON s.run_id = r.run_id AND s.attempt = p.attempt" if staging else ""}
+        WHERE p.median_s IS NOT NULL ORDER BY r.site, r.study, r.world_size, r.run_id, p.median_s, p.phase
+        """,
+        parameters,
+        choice,
+    )
+    return [PhaseRow(**row) for row in rows]
+
+
+def step_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[StepRow]:
+    """Step parts of every ended run of the choice; runs without windows fall back to what `epochs` says."""
+    condition, parameters = choice.sql()
+    rows = _fetch(
+        connection,
+        f"""
+        WITH chosen AS (SELECT * FROM runs WHERE {condition} AND {_ENDED}),
+        timed AS (
+            SELECT run_id, attempt, epoch, steps, epoch_time_s, data_wait_s, comm_exposed_s
+            FROM epochs SEMI JOIN ({_LAST.format(view="epochs")}) last USING (run_id, attempt)
+            WHERE warmup IS NOT TRUE AND steps > 0
+        ),
+        from_windows AS (
+            SELECT run_id, metric AS part, avg(median) AS seconds, 'windows' AS source
+            FROM windows SEMI JOIN timed USING (run_id, attempt, epoch) WHERE unit = 's' GROUP BY run_id, metric
+        ),
+        from_epochs AS (
+            SELECT run_id, part, median(seconds) AS seconds, 'epochs' AS source FROM (
+                SELECT run_id, 'step_s' AS part, epoch_time_s / steps AS seconds FROM timed
+                UNION ALL SELECT run_id, 'data_wait_s', data_wait_s / steps FROM timed
+                UNION ALL SELECT run_id, 'comm_exposed_s', comm_exposed_s / steps FROM timed
+            ) ANTI JOIN from_windows USING (run_id) WHERE seconds IS NOT NULL GROUP BY run_id, part
+        )
+        SELECT r.run_id, r.site, r.study, r.series, r.strategy, r.world_size, coalesce(r.valid, false) AS valid,
+               p.part, p.seconds, p.source
+        FROM chosen r JOIN (FROM from_windows UNION ALL FROM from_epochs) p USING (run_id)
+        WHERE p.seconds IS NOT NULL ORDER BY r.site, r.study, r.series, r.world_size, r.run_id, p.part
+        """,
+        parameters,
+        choice,
+    )
+    return [StepRow(**row) for row in rows]
+
+
+def provenance(connection: DuckDBPyConnection, run_ids: Iterable[str]) -> Provenance:
+    """Counts, sites, studies, commits and newest date of these runs."""
+    ids = sorted(set(run_ids))
+    (runs,) = _fetch(
+        connection,
+        "SELECT count(*) FILTER (valid) AS valid, count(*) FILTER (valid IS NOT TRUE) AS excluded, "
+        "list_sort(list(DISTINCT site)) AS sites, list_sort(list(DISTINCT study)) AS studies "
+        "FROM runs WHERE list_contains(?, run_id)",
+        [ids],
+    )
+    (jobs,) = _fetch(
+        connection,
+        "SELECT list_sort(list(DISTINCT commit) FILTER (commit IS NOT NULL)) AS commits, bool_or(dirty) AS dirty, "
+        "max(ended) AS newest FROM jobs WHERE list_contains(?, run_id)",
+        [ids],
+    )
+    return Provenance(
+        runs=runs["valid"],
+        excluded=runs["excluded"],
+        sites=tuple(runs["sites"] or ()),
+        studies=tuple(runs["studies"] or ()),
+        commits=tuple(jobs["commits"] or ()),
+        dirty=bool(jobs["dirty"]),
+        newest=jobs["newest"],
+    )
+
+
+def views(connection: DuckDBPyConnection) -> set[str]:
+    """Names of the tables and views that the store has."""
+    return {name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
+
+
+def no_data(connection: DuckDBPyConnection, choice: Choice, figure: str, needs: str) -> BadInput:
+    """Why a figure has nothing to draw, and what to type next, as the exception to raise."""
+    condition, parameters = choice.sql()
+    (chosen,) = _fetch(
+        connection,
+        f"SELECT count(*) AS runs, count(*) FILTER ({_ENDED}) AS ended, count(*) FILTER (valid) AS valid "
+        f"FROM runs WHERE {condition}",
+        parameters,
+        choice,
+    )
+    (total,) = _fetch(
+        connection,
+        "SELECT count(*) AS runs, list_sort(list(DISTINCT site)) AS sites, list_sort(list(DISTINCT study)) AS studies "
+        "FROM runs",
+        [],
+    )
+    message = f"no data for the figure `{figure}`: it needs {needs}"
+    if not total["runs"]:
+        return BadInput(Problem(f"{message}; the store has no runs", hint="`campaign run SITE`, or `campaign collect`"))
+    if not chosen["runs"]:
+        known = f"sites: {', '.join(total['sites'])}; studies: {', '.join(total['studies'])}"
+        return BadInput(
+            Problem(
+                f"{message}; no run is chosen by {choice.words()}",
+                allowed=known,
+                hint='`campaign sql "SELECT DISTINCT site, study, series FROM runs"`',
+            )
+        )
+    if not chosen["ended"]:
+        return BadInput(
+            Problem(f"{message}; none of the {chosen['runs']} chosen runs has ended", hint="`campaign status`")
+        )
+    return BadInput(
+        Problem(
+            f"{message}; of the {chosen['runs']} chosen runs {chosen['ended']} have ended and {chosen['valid']} are "
+            "valid, but none has recorded it",
+            hint="`campaign collect` brings records in, `campaign show RUN` says what a run recorded",
+        )
+    )
+
+
+def _fetch(
+    connection: DuckDBPyConnection, sql: str, parameters: Sequence[Any], choice: Choice | None = None
+) -> Iterator[dict[str, Any]]:
+    import duckdb
+
+    try:
+        cursor = connection.execute(sql, list(parameters))
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.ConversionException) as error:
+        if choice is None or choice.where is None:
+            raise
+        columns = ", ".join(name for (name, *_) in connection.execute("DESCRIBE runs").fetchall())
+        raise BadInput(
+            Problem(
+                f"--where is no SQL condition on the view `runs`: {str(error).splitlines()[0]}",
+                key="--where",
+                value=choice.where,
+                allowed=f"a condition on {columns}",
+                hint="--where \"nodes <= 4 AND strategy = 'ddp'\"",
+            )
+        ) from error
+    names = [column[0] for column in cursor.description]
+    return (dict(zip(names, row, strict=True)) for row in cursor.fetchall())

@@ -1,0 +1,86 @@
+"""Is it the same work? What a reader must know before comparing two sites' times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from analysis.queries import RunPoint, ScalingRow
+
+BATCH_KEYS = {"global_batch", "local_batch", "batch"}
+
+
+def describe(points: Sequence[RunPoint]) -> str:
+    """Workload, kind of scaling batch: `hydrology, global batch 256`."""
+    parts = []
+    workloads = sorted({_short(point.workload) for point in points if point.workload})
+    if workloads:
+        parts.append(", ".join(workloads))
+    for name, values in (
+        ("global batch", {point.global_batch for point in points}),
+        ("batch per rank", {point.local_batch for point in points}),
+    ):
+        if len(values) == 1 and None not in values:
+            parts.append(f"{name} {next(iter(values))}")
+    return ", ".join(parts)
+
+
+def compare(points: Sequence[RunPoint], rows: Sequence[ScalingRow]) -> tuple[bool, str]:
+    """Whether the runs of several sites did the same work, and the sentence that says so.
+
+    Compared per site: workload, unique samples per epoch, batch, every other parameter. A batch that varies with the
+    world size in the same way everywhere is the same work.
+    """
+    sites = sorted({point.site for point in points})
+    facts: dict[str, dict[str, str]] = {
+        "workload": {
+            site: _join(_short(p.workload) for p in points if p.site == site and p.workload) for site in sites
+        },
+        "samples per epoch": {
+            site: _join(f"{r.samples_per_epoch:.0f}" for r in rows if r.site == site and r.samples_per_epoch)
+            for site in sites
+        },
+        "batch": {site: _batch([p for p in points if p.site == site]) for site in sites},
+    }
+    keys = sorted({key for point in points for key in point.params if key not in BATCH_KEYS})
+    for key in keys:
+        facts[key] = {site: _join(_value(p.params.get(key)) for p in points if p.site == site) for site in sites}
+    different = {name: values for name, values in facts.items() if len(set(values.values())) > 1}
+    if different:
+        listed = "; ".join(
+            name + " " + ", ".join(f"{value or 'not known'} ({site})" for site, value in values.items())
+            for name, values in list(different.items())[:3]
+        )
+        more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
+        return False, f"NOT the same work on all sites: {listed}{more}. Compare shapes, not times."
+    same = [values[sites[0]] for name, values in facts.items() if name == "workload" and values[sites[0]]]
+    samples = facts["samples per epoch"][sites[0]]
+    same += [f"{samples} samples per epoch" if samples else "samples per epoch not recorded"]
+    same += [facts["batch"][sites[0]]] if facts["batch"][sites[0]] else []
+    same += [f"{len(keys)} equal parameters"] if keys else []
+    return True, f"The same work on every site: {', '.join(same)}."
+
+
+def _batch(points: Iterable[RunPoint]) -> str:
+    points = list(points)
+    for name, values in (
+        ("global batch", {point.global_batch for point in points}),
+        ("batch per rank", {point.local_batch for point in points}),
+    ):
+        if len(values) == 1 and None not in values:
+            return f"{name} {next(iter(values))}"
+    return "" if all(p.global_batch is None and p.local_batch is None for p in points) else "batch varies"
+
+
+def _short(workload: str | None) -> str:
+    """`training.workloads.hydrology` is `hydrology`; a command stays as it is."""
+    return (workload or "").rsplit(".", 1)[-1]
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _join(values: Iterable[str]) -> str:
+    return ", ".join(sorted(set(values)))
