@@ -20,7 +20,7 @@ from campaign.plan.order import gate_index, repeated
 from campaign.plan.price import price
 from campaign.plan.shape import Shape, Shaper, batches
 from campaign.plan.store import load_plan, save_plan
-from campaign.project import Project, sha256_of
+from campaign.project import Project, SitePaths, sha256_of
 from campaign.site import Site
 from campaign.study import SHAPE, Study
 
@@ -123,6 +123,8 @@ class _Builder:
         self.site_files: dict[str, SourceFile] = {}
         self.study_files: dict[str, SourceFile] = {}
         self._studies: dict[str, Study | None] = {}
+        self._unseen: dict[tuple[str, str | None], Problem] = {}
+        self._site_needs: dict[str, tuple[str | None, SitePaths | None]] = {}
 
     # -- what to plan ------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,11 @@ class _Builder:
         if not names:
             hint = f"--study NAME, or `studies: {{NAME: {{}}}}` in the site file ({', '.join(self._study_names())})"
             self.errors.append(site.problem(("studies",), f"site {site.name} lists no studies", value=None, hint=hint))
+        for name in [name for name in site.studies if name not in self._study_names()]:
+            message = f"there is no study `{name}` in studies/"
+            allowed = ", ".join(self._study_names())
+            self.errors.append(site.problem(("studies", name), message, allowed=allowed, value=None))
+            names.remove(name)
         return names
 
     def _study_names(self) -> list[str]:
@@ -156,6 +163,7 @@ class _Builder:
 
     def finish(self) -> None:
         """Raise every error that was found."""
+        self.warnings += self._unseen.values()
         if self.errors:
             raise BadInput(list(dict.fromkeys(_hashable(self.errors))))
 
@@ -180,6 +188,21 @@ class _Builder:
             self._remember(site, study)
         return study
 
+    def _needs(self, site: Site) -> tuple[str | None, SitePaths | None]:
+        """Account and paths of a site; what is missing is noted once, and then there are no paths."""
+        if site.name not in self._site_needs:
+            account, paths, before = None, None, len(self.errors)
+            try:
+                account = self.project.resolve_account(site, self.account)
+            except BadInput as error:
+                self.errors += error.problems
+            try:
+                paths = self.project.site_paths(site)
+            except BadInput as error:
+                self.errors += error.problems
+            self._site_needs[site.name] = account, paths if len(self.errors) == before else None
+        return self._site_needs[site.name]
+
     def _remember(self, site: Site, study: Study) -> None:
         for files, path, name in (
             (self.site_files, self.project.site_path(site.name), site.name),
@@ -194,11 +217,14 @@ class _Builder:
         if study.walltime == "auto":
             message = "`walltime: auto` needs measured runs, which this version can't use yet"
             raise BadInput(study.problem(("walltime",), message, hint='for example walltime: "00:30:00"'))
-        maker = _RunMaker(self.project, site, study, self.project.resolve_account(site, self.account))
+        account, paths = self._needs(site)
+        if paths is None:
+            return
+        maker = _RunMaker(site, study, account, paths)
         found = points(study)
         self.warnings += barren(study, found)
         if maker.data.warning:
-            self.warnings.append(maker.data.warning)
+            self._unseen.setdefault((site.name, study.data.name if study.data else None), maker.data.warning)
         parts = [maker.part(point) for point in found]
         self.warnings += maker.unknowns
         runs = [maker.run(part, repeat) for part, repeat in repeated(parts, study.repeats, study.order)]
@@ -227,10 +253,9 @@ def _gated(runs: list[PlannedRun]) -> list[PlannedRun]:
 class _RunMaker:
     """Makes the runs of one study on one site; what all of them share is made once."""
 
-    def __init__(self, project: Project, site: Site, study: Study, account: str | None) -> None:
+    def __init__(self, site: Site, study: Study, account: str | None, paths: SitePaths) -> None:
         self.site, self.study, self.account = site, study, account
-        self.paths = project.site_paths(site)
-        self.data = dataset.find(site, study, self.paths.data)
+        self.data = dataset.find(site, study, paths.data)
         self.walltime_s = int(study.walltime)
         self.unknowns: list[Problem] = []
         self._shaper = Shaper(site, study, self.walltime_s)
@@ -275,7 +300,7 @@ class _RunMaker:
         problems += wrong
         if self.data.problem is not None:
             problems.append(self.data.problem)
-        series = identity.series(point.axes, point.params)
+        series = identity.series(point.axes, point.params, (self.data.value or {}).get("options", {}))
         return _Part(point, shape, self._price(shape), series, local, whole, tuple(problems))
 
     def _problems(self, shape: Shape) -> list[Problem]:

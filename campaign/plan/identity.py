@@ -69,14 +69,14 @@ def run_id(fields: dict[str, Any]) -> str:
     return digest(fields, 16)
 
 
-def series(axes: dict[str, Any], params: dict[str, Any]) -> str:
+def series(axes: dict[str, Any], params: dict[str, Any], options: dict[str, Any]) -> str:
     """What runs of one curve share: every axis and parameter except nodes, ranks_per_node, batch and repeat.
 
-    Axes are written out for people (`strategy=ddp`); `#` and 6 digits stand for the parameters.
+    Axes are written out for people (`strategy=ddp`); `#` and 6 digits stand for the parameters and the data's options.
     """
     shown = " ".join(f"{name}={_text(value)}" for name, value in axes.items() if name not in _NOT_IN_SERIES)
     rest = {name: value for name, value in params.items() if name not in _NOT_IN_SERIES and name not in axes}
-    return f"{shown} #{digest(rest, 6)}".strip()
+    return f"{shown} #{digest({'params': rest, 'options': options}, 6)}".strip()
 
 
 def _text(value: Any) -> str:
