@@ -90,6 +90,13 @@ class RunSpec:
         return cls(**data)
 
 
+def visible_spec(spec: RunSpec) -> dict[str, Any]:
+    """What agents and ranks may know: all but the token."""
+    visible = dataclasses.asdict(spec)
+    visible["token"] = ""
+    return visible
+
+
 def read_specs(submit_dir: Path, array_index: int) -> list[RunSpec]:
     """The specs of one array element, in order (several when runs are packed)."""
     with (submit_dir / SPECS_FILE).open(encoding="utf-8") as lines:

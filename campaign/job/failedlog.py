@@ -1,0 +1,37 @@
+"""`failed.log`: the last lines of failing ranks, of at most three nodes; one line for each other failing rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from campaign.job.classify import Failure, describe
+
+LIMIT_BYTES = 1 << 20
+SUMMARY_BYTES = 128 << 10
+
+
+def failed_log(failures: Sequence[Failure], tails: Mapping[int, Sequence[str]], limit: int = LIMIT_BYTES) -> bytes:
+    """The file's content; empty when no rank failed. `tails`: last lines by rank, of those that gave them."""
+    if not failures:
+        return b""
+    shown = [failure for failure in failures if failure.rank in tails]
+    others = [failure for failure in failures if failure.rank not in tails]
+    share = (limit - SUMMARY_BYTES) // max(1, len(shown))
+    parts = [_section(failure, tails[failure.rank], share) for failure in shown]
+    summary = [describe(failure) for failure in others]
+    text = "\n".join(summary).encode()
+    if len(text) > SUMMARY_BYTES - 64:
+        kept = text[: SUMMARY_BYTES - 64].rpartition(b"\n")[0]
+        more = len(summary) - len(kept.splitlines())
+        text = kept + f"\n... and {more} more ranks".encode()
+    return b"\n".join([*parts, text]) if text else b"\n".join(parts)
+
+
+def _section(failure: Failure, lines: Sequence[str], limit: int) -> bytes:
+    how = f"killed by {failure.signal}" if failure.signal else f"exit code {failure.code}"
+    title = f"=== rank {failure.rank} on {failure.node}: {how}\n".encode()
+    body = "\n".join(lines).encode()
+    room = limit - len(title) - 32
+    if len(body) > room:
+        body = b"[...]\n" + body[len(body) - room :].partition(b"\n")[2]
+    return title + body + b"\n"
