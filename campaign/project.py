@@ -1,5 +1,7 @@
-"""The project folder: where sites, studies, plans, ledger, store and figures are, and what `campaign.yaml` says."""
-# ruff: noqa: RUF012  pydantic copies defaults, mutable ones too
+"""The project folder: where sites, studies, plans, ledger, store and figures are.
+
+The models of the YAML files (and pydantic with them) are imported when a file is read: `campaign status` reads none.
+"""
 
 from __future__ import annotations
 
@@ -12,47 +14,17 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from campaign.errors import BadInput, OutsideProject, Problem
-from campaign.site import Name, Paths, Site, load_site
-from campaign.study import Study, load_study
-from campaign.validate import FileModel, FileSource, Positive, Strict, load_model, suggestion
-from campaign.yamlfile import parse
+
+if TYPE_CHECKING:
+    from campaign.config import Config
+    from campaign.site import Site
+    from campaign.study import Study
 
 CONFIG_FILE = "campaign.yaml"
 MARKERS = (".campaign", "sites")
-
-
-class Caps(Strict):
-    """What this project may use, all sites together; null: no cap."""
-
-    gpu_hours: Annotated[float, Field(gt=0)] | None = None
-    queued: Positive | None = None
-
-
-class Mlflow(Strict):
-    """Where `export` mirrors results to."""
-
-    tracking_uri: str | None = None
-    experiment: str | None = None
-
-
-class Config(FileModel):
-    """campaign.yaml: a user's own choices; site files stay facts that groups share."""
-
-    schema_version: Literal[1] = Field(default=1, alias="schema")
-    name: str | None = None
-    sites: list[str] = []
-    studies: list[str] = []
-    accounts: dict[Name, str] = {}
-    projects: dict[Name, str] = {}
-    paths: dict[Name, Paths] = {}
-    caps: Caps = Caps()
-    group_readable: bool = False
-    mlflow: Mlflow = Mlflow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +73,10 @@ class Project:
     @functools.cached_property
     def config(self) -> Config:
         """campaign.yaml; all defaults when there is none. Raises `BadInput`."""
+        from campaign.config import load_config
+
         path = self.root / CONFIG_FILE
-        if path.exists():
-            return load_model(path, Config, shown=self.shown(path))
-        config = Config.model_validate({})
-        config._source = FileSource(parse("{}", path), self.shown(path))
-        return config
+        return load_config(path, shown=self.shown(path))
 
     def shown(self, path: Path) -> str:
         """A path as messages and plans name it: relative to the project when it is inside."""
@@ -133,6 +103,8 @@ class Project:
 
     def load_site(self, name_or_path: str | Path) -> Site:
         """A site by name or file. Raises `BadInput`."""
+        from campaign.site import load_site
+
         path = self.site_path(name_or_path)
         if path not in self._sites:
             self._sites[path] = load_site(path, shown=self.shown(path))
@@ -157,6 +129,8 @@ class Project:
 
     def site_paths(self, site: Site) -> SitePaths:
         """Absolute folders of a site: campaign.yaml > site file > defaults. Raises `BadInput`."""
+        from campaign.site import Paths
+
         own = self.config.paths.get(site.name, Paths())
         run_root = own.run_root or site.paths.run_root
         node_local = own.node_local or site.paths.node_local
@@ -220,6 +194,8 @@ class Project:
 
     def load_study(self, name_or_path: str | Path) -> Study:
         """A study by name or file. Raises `BadInput`."""
+        from campaign.study import load_study
+
         path = self.study_path(name_or_path)
         return load_study(path, shown=self.shown(path))
 
@@ -233,6 +209,8 @@ class Project:
         text = str(wanted)
         if text in index:
             return index[text]
+        from campaign.validate import suggestion
+
         if isinstance(wanted, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
             for path in (Path(text), self.root / text):
                 if path.is_file():
