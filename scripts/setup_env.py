@@ -18,10 +18,13 @@ be had. torch isn't in the locks, because its builds come from different places;
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
+import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +78,16 @@ def find_gpu() -> str | None:
     if Path("/proc/driver/nvidia/version").exists():
         return "nvidia"
     return "amd" if Path("/dev/kfd").exists() else None
+
+
+@functools.cache
+def pip_config(python: Path) -> dict[str, str]:
+    """What pip's configuration files say for all commands and for `install`, which beats the former."""
+    # `pip config list`, since `get` of pip 23 doesn't find keys that `list` shows
+    command = [python, "-m", "pip", "config", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    entries = re.findall(r"^(global|install)\.([a-z-]+)=(.+)$", done.stdout, re.MULTILINE)
+    return {name: str(ast.literal_eval(value)) for _, name, value in sorted(entries)}
 
 
 def say(text: str) -> None:
@@ -138,11 +151,10 @@ class Environment:
 
     def pip_setting(self, name: str) -> str | None:
         """A setting of pip, from its configuration files or PIP_* variables. uv reads neither."""
-        variable = self.env.get("PIP_" + name.upper().replace("-", "_"))
-        return variable or self.output("-m", "pip", "config", "get", f"global.{name}") or None
+        return self.env.get("PIP_" + name.upper().replace("-", "_")) or pip_config(self.python).get(name)
 
     def find_links(self) -> list[str]:
-        """Folders and pages that pip or uv was told to look in."""
+        """Folders and pages that pip or uv was told to look in, as `--find-links` takes them."""
         named = self.env.get("UV_FIND_LINKS", "").split(",") + (self.pip_setting("find-links") or "").split()
         return list(dict.fromkeys(entry.removeprefix("file://") for entry in named if entry.strip()))
 
@@ -224,11 +236,16 @@ def main() -> int:
     """Exit 0 when the environment is ready, 1 when it can't be made."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lock", choices=LOCKS)
+    parser.add_argument("lock", choices=LOCKS, nargs="?", default="demo")
+    parser.add_argument("--find-links", action="store_true", help="only print where wheels are looked for, a line each")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
     parser.add_argument("--venv-args", default="", help="options for `python -m venv`, such as --system-site-packages")
     args = parser.parse_args()
     environment = Environment(args.venv.absolute(), args.venv_args.split())
+    if args.find_links:
+        environment.python = Path(sys.executable)
+        print("\n".join(environment.find_links()))
+        return 0
     try:
         if sys.version_info < OLDEST:
             newer = next((name for name in ("python3.13", "python3.12", "python3.11") if shutil.which(name)), None)
