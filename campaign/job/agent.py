@@ -250,13 +250,13 @@ class Agent:
             self._look()
             self.link.send(self._exit(rank.rank, rank.exit.code, rank.exit.signal, rank.exit.at_ns, rank.tail.last()))
 
-    def _exit(self, rank: int, code: int | None, signal_name: str | None, at_ns: int, last: str) -> Message:
-        after = oom_kills() if signal_name == "SIGKILL" else None
+    def _exit(self, rank: int, code: int | None, number: int | None, at_ns: int, last: str) -> Message:
+        after = oom_kills() if number == signal.SIGKILL else None
         return {
             "k": "exit",
             "rank": rank,
             "code": code,
-            "signal": signal_name,
+            "signal": number,
             "t_ns": at_ns,
             "offset_ns": self._offset(),
             "last": last[:300],

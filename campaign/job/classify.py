@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -73,7 +74,7 @@ class Failure:
     rank: int
     node: str
     code: int | None
-    signal: str | None
+    signal: int | None
     lines: Sequence[str] = field(default=())
     oom_kill: bool = False
     """The kernel has killed in the job's memory control group meanwhile."""
@@ -88,7 +89,7 @@ def fail_class(failure: Failure) -> FailClass:
         return found
     if failure.code in (126, 127):
         return "config"
-    if failure.signal == "SIGBUS":
+    if failure.signal == signal.SIGBUS:
         # a memory map without room behind it: /dev/shm or a disk was full
         return "quota"
     return "unknown" if failure.signal is not None else "user"
@@ -106,9 +107,17 @@ def scheduler_class(lines: Sequence[str]) -> FailClass | None:
     return next((name for name, pattern in _SCHEDULER if pattern.search(text)), None)
 
 
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def describe(failure: Failure) -> str:
     """One line for people: `rank 3 on jwb0002 exited with code 1: ValueError: ...`."""
-    how = f"was killed by {failure.signal}" if failure.signal else f"exited with code {failure.code}"
+    how = f"was killed by {signal_name(failure.signal)}" if failure.signal else f"exited with code {failure.code}"
     last = next((line.strip() for line in reversed(failure.lines) if line.strip()), "")
     text = f"rank {failure.rank} on {failure.node} {how}"
     if failure.oom_kill:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from campaign.job.classify import Failure, describe
+from campaign.job.classify import Failure, describe, signal_name
+from campaign.job.nodes import Failures
 
 LIMIT_BYTES = 1 << 20
 SUMMARY_BYTES = 128 << 10
 
 
-def failed_log(failures: Sequence[Failure], tails: Mapping[int, Sequence[str]], limit: int = LIMIT_BYTES) -> bytes:
-    """The file's content; empty when no rank failed. `tails`: last lines by rank, of those that gave them."""
-    if not failures:
+def failed_log(failed: Failures, limit: int = LIMIT_BYTES) -> bytes:
+    """The file's content; empty when no rank failed."""
+    if not failed:
         return b""
+    failures, tails = failed.in_order(), failed.tails
     shown = [failure for failure in failures if failure.rank in tails]
     others = [failure for failure in failures if failure.rank not in tails]
     share = (limit - SUMMARY_BYTES) // max(1, len(shown))
@@ -28,7 +30,7 @@ def failed_log(failures: Sequence[Failure], tails: Mapping[int, Sequence[str]], 
 
 
 def _section(failure: Failure, lines: Sequence[str], limit: int) -> bytes:
-    how = f"killed by {failure.signal}" if failure.signal else f"exit code {failure.code}"
+    how = f"killed by {signal_name(failure.signal)}" if failure.signal else f"exit code {failure.code}"
     title = f"=== rank {failure.rank} on {failure.node}: {how}\n".encode()
     body = "\n".join(lines).encode()
     room = limit - len(title) - 32

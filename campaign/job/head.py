@@ -21,7 +21,7 @@ from campaign.job.clock import JobClock, utc
 from campaign.job.failedlog import failed_log
 from campaign.job.outcome import NO_EXIT, Outcome
 from campaign.job.processes import many_files, no_core_dumps
-from campaign.job.recordjson import record
+from campaign.job.recordjson import begun, record
 from campaign.job.spec import RunSpec, read_specs
 from campaign.job.supervise import Supervisor
 from campaign.job.wakeup import Wakeup
@@ -95,7 +95,9 @@ class Job:
         """One run; its state, None when not even a record could be begun."""
         log(f"run {spec.run_id} attempt {spec.attempt}: {spec.nodes} nodes with {spec.ranks_per_node} ranks each")
         try:
-            writer = RecordWriter(spec.run_dir, spec.attempt, group_readable=spec.group_readable, log=log)
+            writer = RecordWriter(
+                spec.run_dir, spec.attempt, begun(spec, clock), group_readable=spec.group_readable, log=log
+            )
         except OSError as error:
             log(f"run {spec.run_id} attempt {spec.attempt}: no place for its record, so it does not run: {error}")
             return None
@@ -114,9 +116,8 @@ class Job:
                 supervisor.gather.phase("record_written", supervisor.node)
                 if supervisor.stop is not None and supervisor.stop.kind in ("term", "interrupt"):
                     self._ended = supervisor.stop.reason
-        failures = () if supervisor is None else supervisor.ordered_failures()
-        tails = {} if supervisor is None else supervisor.tails
-        place = writer.finish(record(spec, clock, outcome, supervisor), failed_log(failures, tails))
+        failed = b"" if supervisor is None else failed_log(supervisor.failures)
+        place = writer.finish(record(spec, clock, outcome, supervisor), failed)
         log(f"run {spec.run_id} attempt {spec.attempt}: {outcome.state}{_why(outcome)}; record in {place}")
         return outcome.state
 

@@ -24,7 +24,7 @@ class Exit:
     """How a rank ended: code, or the signal that killed it."""
 
     code: int | None
-    signal: str | None
+    signal: int | None
     at_ns: int
     """CLOCK_MONOTONIC of this node."""
 
@@ -84,8 +84,7 @@ class Rank:
         if self.exit is not None or self._process.poll() is None:
             return False
         code = self._process.returncode
-        name = _signal_name(-code) if code < 0 else None
-        self.exit = Exit(code if code >= 0 else None, name, time.monotonic_ns())
+        self.exit = Exit(code, None, time.monotonic_ns()) if code >= 0 else Exit(None, -code, time.monotonic_ns())
         return True
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -127,10 +126,3 @@ def start_rank(spec: RunSpec, place: NodePlace, env: RankEnv, local_rank: int, c
         raise RankStartError(rank, error) from error
     finally:
         os.sched_setaffinity(0, own)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"

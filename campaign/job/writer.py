@@ -23,6 +23,8 @@ from campaign.tables import RECORD_TABLES
 
 RESERVE_BYTES = 128 << 10
 RESERVE_FILE = ".reserve"
+PARTIAL_FILE = "partial.json"
+"""What is known of the run at its start: all that `collect` has to go by when the head dies."""
 FAILED_BYTES = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -30,8 +32,16 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class RecordWriter:
     """Writes the record of one attempt. Only its constructor raises; afterwards troubles are in `trouble`."""
 
-    def __init__(self, run_dir: Path, attempt: int, *, group_readable: bool, log: Callable[[str], None]) -> None:
-        """Make the partial folder. Raises OSError when that can't be done."""
+    def __init__(
+        self,
+        run_dir: Path,
+        attempt: int,
+        begun: dict[str, Any],
+        *,
+        group_readable: bool,
+        log: Callable[[str], None],
+    ) -> None:
+        """Make the partial folder; `begun` goes into partial.json. Raises OSError when the folder can't be made."""
         self.folder = run_dir / f"a{attempt}.partial"
         self.final = run_dir / f"a{attempt}"
         self.trouble: OSError | None = None
@@ -43,6 +53,7 @@ class RecordWriter:
         self.tables = {name: RecordTable(name, self.folder, group_readable=group_readable) for name in RECORD_TABLES}
         self.console = Console(self.folder / "console.log", group_readable=group_readable)
         self._reserve()
+        self._try(self._write_json, PARTIAL_FILE, begun)
 
     def flush(self) -> None:
         """Bring the partial folder up to date."""
@@ -64,8 +75,9 @@ class RecordWriter:
         `record` has the keys of record.json except files; complete and bytes_dropped are adjusted here.
         """
         self.flush()
-        with contextlib.suppress(OSError):
-            (self.folder / RESERVE_FILE).unlink()
+        for name in (RESERVE_FILE, PARTIAL_FILE):
+            with contextlib.suppress(OSError):
+                (self.folder / name).unlink()
         if self.console:
             self._try(self.console.rewrite)
         if failed_log:
@@ -81,8 +93,7 @@ class RecordWriter:
         if self.trouble is not None and record["state"] == "done":
             record |= {"state": "failed", "reason": f"the record is not complete: {self.trouble}"}
             record["fail_class"] = "quota" if self.trouble.errno in FULL else "unknown"
-        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        return self._publish() if self._write_record(text) else self.folder
+        return self._publish() if self._write_record(record) else self.folder
 
     def _publish(self) -> Path:
         try:
@@ -94,20 +105,25 @@ class RecordWriter:
             return self.folder
         return self.final
 
-    def _write_record(self, text: bytes) -> bool:
+    def _write_record(self, record: dict[str, Any]) -> bool:
         path = self.folder / "record.json"
         for give_up in (None, "failed.log", "console.log"):
             if give_up is not None:
                 with contextlib.suppress(OSError):
                     (self.folder / give_up).unlink()
+                record["files"].pop(give_up, None)
             try:
-                write_synced(path, text, group_readable=self._group_readable)
+                self._write_json(path.name, record)
             except OSError as error:
                 self._lost(0, error)
             else:
                 return True
         self._log(f"{path}: could not be written: {self.trouble}")
         return False
+
+    def _write_json(self, name: str, data: dict[str, Any]) -> None:
+        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        write_synced(self.folder / name, text, group_readable=self._group_readable)
 
     def _write_failed(self, text: bytes) -> None:
         write_synced(self.folder / "failed.log", text, group_readable=self._group_readable)

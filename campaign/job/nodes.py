@@ -1,0 +1,147 @@
+"""What the head knows of its nodes and of the ranks that failed on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from campaign.job.classify import Failure
+from campaign.job.hub import Peer
+from campaign.job.spec import RunSpec
+from campaign.slurm.nodelist import expand
+
+TAIL_NODES = 3
+
+
+@dataclass(slots=True)
+class Node:
+    """One agent as the head knows it."""
+
+    peer: Peer
+    name: str
+    host: dict[str, Any]
+    port: int | None
+    ready: bool = False
+    launched: bool = False
+    idle: bool = False
+    gone: bool = False
+    wall_offset_s: float = 0.0
+    bytes_dropped: int = 0
+    progress: int = -1
+    last_steps: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """True when nothing more comes from it."""
+        return self.idle or self.gone
+
+
+class Nodes:
+    """The nodes of a run by node rank, as their agents come up."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self.known: dict[int, Node] = {}
+
+    def in_order(self) -> list[Node]:
+        """By node rank."""
+        return [self.known[rank] for rank in sorted(self.known)]
+
+    @property
+    def complete(self) -> bool:
+        """True when every node has said hello."""
+        return len(self.known) == self._spec.nodes
+
+    @property
+    def ready(self) -> bool:
+        """True when every node is there and knows its clock's offset."""
+        return self.complete and all(node.ready for node in self.known.values())
+
+    @property
+    def launched(self) -> bool:
+        """True when the ranks of every node were started."""
+        return self.complete and all(node.launched for node in self.known.values())
+
+    @property
+    def over(self) -> bool:
+        """True when nothing more comes from any node we know."""
+        return all(node.over for node in self.known.values())
+
+    @property
+    def bytes_dropped(self) -> int:
+        """Bytes of records that nodes had to drop."""
+        return sum(node.bytes_dropped for node in self.known.values())
+
+    def missing(self) -> list[str]:
+        """Names of the nodes whose last data did not come."""
+        names = expand(os.environ.get("SLURM_JOB_NODELIST", "")) if self._spec.scheduler == "slurm" else []
+        missing = []
+        for rank in range(self._spec.nodes):
+            node = self.known.get(rank)
+            if node is None:
+                missing.append(names[rank] if rank < len(names) else f"node {rank}")
+            elif not node.idle:
+                missing.append(node.name)
+        return missing
+
+    def lagging(self) -> str | None:
+        """The rank that is furthest behind, when ranks differ: where to look after a hang."""
+        steps = {int(rank): step for node in self.known.values() for rank, step in node.last_steps.items()}
+        if not steps or min(steps.values()) == max(steps.values()):
+            return None
+        rank = min(steps, key=lambda rank: (steps[rank], rank))
+        return f"rank {rank} had reached step {steps[rank]}, others {max(steps.values())}"
+
+
+class Failures:
+    """Ranks that failed before they were told to end."""
+
+    def __init__(self) -> None:
+        self._by_rank: dict[int, Failure] = {}
+        self._at_us: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
+        """Rank whose last lines are asked for, by node rank."""
+        self.tails: dict[int, list[str]] = {}
+        """Last lines by rank."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_rank)
+
+    def add(self, failure: Failure, t_us: int) -> None:
+        """A rank has failed at this time since job_start."""
+        self._by_rank[failure.rank] = failure
+        self._at_us[failure.rank] = t_us
+
+    def wants_tail(self, node_rank: int, rank: int) -> bool:
+        """Whether to ask this node for the last lines of this rank: one rank a node, of the first three nodes."""
+        if node_rank in self._asked or len(self._asked) >= TAIL_NODES:
+            return False
+        self._asked[node_rank] = rank
+        return True
+
+    def awaited(self) -> list[int]:
+        """Node ranks that owe us last lines."""
+        return [node for node, rank in self._asked.items() if rank not in self.tails]
+
+    @property
+    def only_by_term(self) -> bool:
+        """True when nothing but SIGTERM has ended ranks."""
+        return all(failure.signal == signal.SIGTERM for failure in self._by_rank.values())
+
+    @property
+    def latest_us(self) -> int:
+        """When the last of them failed, since job_start."""
+        return max(self._at_us.values())
+
+    def in_order(self) -> list[Failure]:
+        """The first one first, by the head's clock."""
+        return [self._by_rank[rank] for rank in sorted(self._by_rank, key=lambda rank: (self._at_us[rank], rank))]
+
+    def culprit(self, before_us: int | None = None) -> Failure | None:
+        """The rank that failed first, with its last lines; None when that was not before `before_us`."""
+        first = next(iter(self.in_order()), None)
+        if first is None or (before_us is not None and self._at_us[first.rank] > before_us):
+            return None
+        return replace(first, lines=self.tails.get(first.rank, first.lines))
