@@ -21,6 +21,7 @@ from campaign.validate import (
     Line,
     Scalar,
     Strict,
+    Word,
     duration,
     json_schema,
     load_model,
@@ -228,7 +229,7 @@ class Study(FileModel):
     kind: Literal["sweep", "search"] = "sweep"
     revision: Revision | None = None
     workload: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")] | None = None
-    command: Annotated[list[Line], Field(min_length=1)] | None = None
+    command: Annotated[list[Word], Field(min_length=1)] | None = None
     metrics: list[Metric] = []
     data: Data | None = None
     params: Params = {}

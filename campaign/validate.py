@@ -338,15 +338,23 @@ def json_value(value: Any) -> Any:
     return scalar(value)
 
 
-def _text(value: Any) -> Any:
+def _word(value: Any) -> Any:
     """A string; a number is taken as its digits, as in `NCCL_IB_TIMEOUT: 18`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
         raise refuse("must be a string", allowed='a string: "1"')
-    if "\n" in value or "\0" in value:
-        raise refuse("must be one line of text")
+    if "\0" in value:
+        raise refuse("holds a NUL character, which no argument of a program can")
     return str(value)
+
+
+def _text(value: Any) -> Any:
+    """A string of one line; a number is taken as its digits."""
+    text = _word(value)
+    if "\n" in text:
+        raise refuse("must be one line of text")
+    return text
 
 
 _TIME_SCHEMA = {"type": "string", "description": f"A Slurm time in quotes: {TIME_FORMS}."}
@@ -361,6 +369,8 @@ Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "number"
 Positive = Annotated[int, BeforeValidator(_positive), WithJsonSchema({"type": "number", "minimum": 1})]
 Size = Annotated[int, BeforeValidator(size), WithJsonSchema(_SIZE_SCHEMA)]
 """Bytes, from a size with a unit."""
+Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
+"""One word of an argument list: any text, several lines too."""
 Line = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
 """One line of text."""
 Scalar = Annotated[Any, BeforeValidator(scalar), WithJsonSchema(_SCALAR_SCHEMA)]
