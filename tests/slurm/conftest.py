@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,22 @@ from tests.slurm.testbed import Cluster, Settings, Testbed
 from tests.slurm.testbed.lease import leased
 
 _FAILED = pytest.StashKey[bool]()
+_START_S = pytest.StashKey[float]()
+
+
+OWN: dict[str, Any] = {
+    "clusters": ("vega",),
+    "nodes_per_cluster": 2,
+    "slurmd_timeout_s": 5,
+    "users": ("root", "nobody"),
+}
+"""Settings of `own_testbed`."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "testbed" in getattr(item, "fixturenames", ()):
+        if {"testbed", "own_testbed"} & set(getattr(item, "fixturenames", ())):
             marked = any("slurm" in mark.args for mark in item.iter_markers("needs"))
             if not marked:
                 raise pytest.UsageError(f'{item.nodeid} uses the test bed: mark it @needs("slurm")')
@@ -32,21 +43,27 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _START_S in config.stash:
+        terminalreporter.write_line(f"Slurm test bed: idle {config.stash[_START_S]} s after its start")
+
+
 @pytest.fixture(scope="session")
-def testbed() -> Iterator[Testbed]:
+def testbed(request: pytest.FixtureRequest) -> Iterator[Testbed]:
     """Three clusters, all nodes up, shared by the whole session (and by others of this clone).
 
     Do no harm to it: drills that kill things start a bed of their own (`own_testbed`).
     """
     with leased(Settings.from_environment()) as bed:
+        request.config.stash[_START_S] = bed.start_s
         yield bed
 
 
 @pytest.fixture(scope="session")
-def own_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def own_testbed() -> Iterator[Testbed]:
     """A small bed (vega, two nodes) for drills: killed nodes, absent controllers. Shared by the drills of a session."""
     root = Path(tempfile.mkdtemp(prefix="slurmtb-", dir="/tmp"))
-    bed = Testbed(Settings.from_environment(root=root, clusters=("vega",), nodes_per_cluster=2, slurmd_timeout_s=5))
+    bed = Testbed(Settings.from_environment(root=root, **OWN))
     try:
         bed.start()
         yield bed

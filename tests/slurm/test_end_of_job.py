@@ -143,7 +143,7 @@ def final(project: Path) -> bool:
 @needs("slurm", "tmpfs")
 @pytest.mark.parametrize("cluster", ["vega"], indirect=True)
 def test_a_full_node_local_disk(cluster: Cluster, testbed: Testbed, project: Path, shared: Path, cli: Cli) -> None:
-    """Every node's `node_local` is a file system of 1 MiB, and a rank fills it: the record says so, and has the data."""
+    """Every node's `node_local` is a file system of 1 MiB, and a rank fills it: the record says so, data are kept."""
     small = shared / "small"
     small.mkdir()
     for node in cluster.nodes:

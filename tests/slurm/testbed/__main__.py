@@ -10,6 +10,7 @@ import sys
 
 from tests.slurm.testbed.bed import Testbed, TestbedError
 from tests.slurm.testbed.lease import alone
+from tests.slurm.testbed.network import roots
 from tests.slurm.testbed.settings import Settings
 
 DRILLS = {
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument("--force", action="store_true", help="even while tests use it")
     status = commands.add_parser("status", help="what runs; exit code 1 unless all does")
     status.add_argument("--json", action="store_true", dest="as_json")
+    commands.add_parser("list", help="the roots of all beds on this machine; TESTBED_ROOT=... stop ends one of them")
     for name, text in (("env", "print `export` lines for eval"), ("shell", "open a shell, or run a command")):
         command = commands.add_parser(name, help=f"{text} on a cluster's login side")
         command.add_argument("cluster")
@@ -76,6 +78,8 @@ def _do(options: argparse.Namespace, settings: Settings) -> int:
                 bed.stop()
         case "status":
             return _status(bed, as_json=options.as_json)
+        case "list":
+            print("\n".join(roots()))
         case "env":
             cluster = _running(bed).cluster(options.cluster)
             print(f"export SLURM_CONF={shlex.quote(str(cluster.slurm_conf))}")

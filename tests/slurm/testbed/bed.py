@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shutil
 import signal
 import stat
-import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.slurm.testbed import config, memory
+from tests.slurm.testbed.cluster import Cluster
 from tests.slurm.testbed.clusters import CLUSTERS
 from tests.slurm.testbed.config import Layout
 from tests.slurm.testbed.network import Network, claim, links
@@ -31,65 +31,6 @@ class TestbedError(RuntimeError):
     """The bed can't be started, or isn't there."""
 
     __test__ = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """One cluster of a running bed, from the login side."""
-
-    name: str
-    slurm_conf: Path
-    nodes: tuple[str, ...]
-    shared: Path
-    """Folder that the login side and all nodes share; everything below /tmp and /dev/shm is private to a node."""
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The caller's environment with SLURM_CONF for this cluster and no other variable of Slurm."""
-        foreign = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SALLOC_", "SINFO_")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        return kept | {"SLURM_CONF": str(self.slurm_conf)}
-
-    def run(
-        self, *argv: str, check: bool = True, timeout: float = 120, env: Mapping[str, str] | None = None, **kwargs: Any
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command (sbatch, srun, sacct, ...) against this cluster, in its shared folder, `env` added to `env`.
-
-        Raises RuntimeError with the command's stderr when `check` and it fails.
-        """
-        kwargs.setdefault("cwd", self.shared)
-        answer = subprocess.run(
-            argv, env=self.env | dict(env or {}), capture_output=True, text=True, timeout=timeout, check=False, **kwargs
-        )
-        if check and answer.returncode != 0:
-            raise RuntimeError(f"{' '.join(argv)}: exit {answer.returncode}\n{answer.stderr}{answer.stdout}")
-        return answer
-
-    def submit(self, *arguments: str, **kwargs: Any) -> str:
-        """`sbatch --parsable ARGUMENTS`; the job id."""
-        return self.run("sbatch", "--parsable", *arguments, **kwargs).stdout.strip().partition(";")[0]
-
-    def job_state(self, job: str) -> str:
-        """The job's state as the controller knows it now, e.g. RUNNING; '' when it doesn't know the job."""
-        answer = self.run("scontrol", "show", "job", job, "--oneliner", check=False)
-        words = (word.partition("=") for word in answer.stdout.split())
-        return next((value for key, _, value in words if key == "JobState"), "")
-
-    def wait_job(self, job: str, *states: str, deadline: float = 120.0) -> str:
-        """Wait until the job is in one of `states` (default: any final one); that state."""
-        final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
-        wanted = states or final
-        wait_for(
-            lambda: self.job_state(job) in wanted,
-            deadline,
-            what=lambda: f"job {job} of {self.name} is {self.job_state(job)}, not {'/'.join(wanted)}",
-        )
-        return self.job_state(job)
-
-    def node_states(self) -> dict[str, str]:
-        """State of each node, as `sinfo` says it (idle, allocated*, down, ...)."""
-        answer = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False)
-        return dict(line.split() for line in answer.stdout.splitlines() if len(line.split()) == 2)
 
 
 class Testbed:
@@ -178,6 +119,11 @@ class Testbed:
         return [name for name in self.expected if self.pids.process(name) is None]
 
     @property
+    def start_s(self) -> float:
+        """Seconds from nothing to all nodes idle."""
+        return float((self._state() or {}).get("start_s", math.nan))
+
+    @property
     def memory_limits(self) -> bool:
         """True when jobs are held to their memory (OUT_OF_MEMORY is real)."""
         return bool((self._state() or {}).get("memory_cgroup"))
@@ -212,6 +158,8 @@ class Testbed:
 
         try:
             self._start(lap)
+            ready = {"ready": True, "start_s": round(time.monotonic() - begin, 2)}
+            self._write_state((self._state() or {}) | ready)
         except BaseException as error:
             # leave the logs of a failed start for whoever looks, but nothing that runs
             with contextlib.suppress(OSError, RuntimeError):
@@ -223,9 +171,11 @@ class Testbed:
     def _start(self, lap: Callable[[str], None]) -> None:
         settings, layout = self.settings, self.layout
         net = claim(settings.root)
-        layout.make(settings.clusters)
         cgroup = memory.create(net.bridge) if settings.memory_limits else None
-        self._write_state(network=net.number, memory_cgroup=cgroup and str(cgroup), ready=False)
+        # first of all what `stop` needs to know
+        settings.root.mkdir(parents=True, exist_ok=True)
+        self._write_state({"network": net.number, "memory_cgroup": cgroup and str(cgroup), "ready": False})
+        layout.make(settings.clusters)
         self._write_configuration(net, memory_limits=cgroup is not None)
         services, nodes = self.services, self.nodes
         services.start_database()
@@ -245,10 +195,9 @@ class Testbed:
         for cluster in self.clusters:
             self._wait_idle(cluster)
             lap(f"{cluster.name}: {len(cluster.nodes)} nodes idle")
-        self._write_state(network=net.number, memory_cgroup=cgroup and str(cgroup), ready=True)
 
-    def _write_state(self, **state: Any) -> None:
-        text = json.dumps({"settings": self.settings.to_json(), **state}, indent=1)
+    def _write_state(self, state: dict[str, Any]) -> None:
+        text = json.dumps(state | {"settings": self.settings.to_json()}, indent=1)
         new = self.layout.state_file.with_suffix(".new")
         new.write_text(text + "\n")
         new.rename(self.layout.state_file)

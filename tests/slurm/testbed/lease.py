@@ -1,8 +1,8 @@
 """Sharing one bed between test processes: the first one starts it, the last one stops it.
 
-The lock file beside the root (`<root>.lock`) is held shared by everyone who uses the bed and exclusively by who starts
-or stops it, so pytest-xdist workers and several pytest sessions of one clone need nothing else; a killed process
-drops its lock. A bed that was started by hand is used and left running.
+Beside the root lie two lock files. `<root>.users` is held shared by everyone who uses the bed; `<root>.lock` is held
+for as long as somebody comes, starts, leaves or stops. So pytest-xdist workers and several pytest sessions of one
+clone need nothing else, and a killed process drops its locks. A bed that was started by hand is used and left running.
 """
 
 from __future__ import annotations
@@ -24,33 +24,21 @@ class Lock:
         self.path = path
         self._handle = -1
 
-    def _open(self) -> None:
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-    def _is_current(self) -> bool:
-        """False when somebody has deleted the file that we hold meanwhile."""
-        try:
-            return os.path.samestat(os.fstat(self._handle), self.path.stat())
-        except FileNotFoundError:
-            return False
-
-    def exclusive(self, *, wait: bool) -> bool:
-        """Be alone; False when others hold it and `wait` is False."""
+    def acquire(self, mode: int) -> bool:
+        """Take it; `mode` as for flock. False when others hold it and `mode` has LOCK_NB."""
         while True:
-            self._open()
+            self.release()
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(self._handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(self._handle, mode)
+                # somebody may have deleted the file while we waited for it
+                if os.path.samestat(os.fstat(self._handle), self.path.stat()):
+                    return True
+            except FileNotFoundError:
+                continue
             except BlockingIOError:
                 self.release()
                 return False
-            if self._is_current():
-                return True
-            self.release()
-
-    def shared(self) -> bool:
-        """From exclusive to shared. The kernel does that in two steps: False when it wasn't ours in between."""
-        fcntl.flock(self._handle, fcntl.LOCK_SH)
-        return self._is_current()
 
     def release(self) -> None:
         """Let go."""
@@ -59,60 +47,80 @@ class Lock:
             self._handle = -1
 
     def remove(self) -> None:
-        """Delete the file (while held exclusively) and let go."""
+        """Delete the file (we hold it alone) and let go."""
         self.path.unlink(missing_ok=True)
         self.release()
 
 
-def lock_of(settings: Settings) -> Lock:
-    """The lock of the bed at `settings.root`."""
-    return Lock(settings.root.with_name(settings.root.name + ".lock"))
+class Door:
+    """Who may come in: both locks of the bed at `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._door = Lock(root.with_name(root.name + ".lock"))
+        self._users = Lock(root.with_name(root.name + ".users"))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else comes, leaves, starts or stops meanwhile. The file goes when no user is left."""
+        self._door.acquire(fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if self._users.path.exists():
+                self._door.release()
+            else:
+                self._door.remove()
+
+    def enter(self) -> None:
+        """Become a user, while the door is held."""
+        self._users.acquire(fcntl.LOCK_SH)
+
+    def leave(self) -> None:
+        """Be a user no longer."""
+        self._users.release()
+
+    def is_empty(self) -> bool:
+        """True when nobody uses the bed; while the door is held."""
+        if not self._users.acquire(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return False
+        self._users.remove()
+        return True
 
 
 @contextlib.contextmanager
 def leased(settings: Settings) -> Iterator[Testbed]:
     """A whole bed for tests, shared with others that ask for the same root.
 
-    Raises TestbedError when it doesn't start, or when one with other settings is in use there.
+    Raises TestbedError when it doesn't start, or when others use one with other settings, or a broken one.
     """
-    lock = lock_of(settings)
-    while True:
-        lock.exclusive(wait=True)
+    door = Door(settings.root)
+    with door.held():
         bed = Testbed(settings)
         if not (bed.complete and bed.serves(settings)):
-            bed = _fresh(bed, settings, lock)
-        if lock.shared() and bed.complete:
-            break
-        lock.release()
+            _must_be_empty(door, bed)
+            bed.stop()
+            bed = Testbed(settings)
+            bed.start()
+        door.enter()
     try:
         yield bed
     finally:
-        lock.release()
-        if lock.exclusive(wait=False):
-            if not bed.by_hand:
+        with door.held():
+            door.leave()
+            if door.is_empty() and not bed.by_hand:
                 bed.stop()
-            lock.remove()
-
-
-def _fresh(bed: Testbed, settings: Settings, lock: Lock) -> Testbed:
-    """Start a bed; we hold the lock alone, so nobody uses what is there."""
-    try:
-        bed.stop()
-        bed = Testbed(settings)
-        bed.start()
-    except BaseException:
-        lock.remove()
-        raise
-    return bed
 
 
 @contextlib.contextmanager
 def alone(settings: Settings) -> Iterator[None]:
     """For start and stop by hand. Raises TestbedError when tests use the bed."""
-    lock = lock_of(settings)
-    if not lock.exclusive(wait=False):
-        raise TestbedError(f"tests use the test bed at {settings.root} just now")
-    try:
+    door = Door(settings.root)
+    with door.held():
+        _must_be_empty(door, Testbed(settings))
         yield
-    finally:
-        lock.remove()
+
+
+def _must_be_empty(door: Door, bed: Testbed) -> None:
+    if not door.is_empty():
+        state = f"has lost {', '.join(bed.dead)}" if bed.exists and bed.dead else "has other settings than yours"
+        raise TestbedError(f"tests use the test bed at {bed.settings.root}, which {state}: wait until they have ended")

@@ -109,6 +109,12 @@ def claim(root: Path) -> Network:
     raise RuntimeError(f"no network for the test bed: {error}")
 
 
+def roots() -> list[str]:
+    """The roots of all beds on this machine."""
+    beds = {alias for name, alias in links().items() if name.startswith(PREFIX) and "-" not in name}
+    return sorted(beds - {""})
+
+
 def links() -> dict[str, str]:
     """Name and alias of every link of this machine."""
     answer = _ip("-j", "link", "show")
