@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import string
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from campaign import machine
 from campaign.errors import Problem
 from campaign.validate import (
     Count,
@@ -375,32 +375,22 @@ def load_site(path: Path, *, shown: str | None = None) -> Site:
     site = load_model(path, Site, shown=shown)
     if not site.local:
         return site
-    nodes = {name: this_machine(node) for name, node in site.nodes.items()}
+    nodes = {name: _this_machine(node) for name, node in site.nodes.items()}
     found = site.model_copy(update={"nodes": nodes})
     found._source = site._source
     return found
 
 
-def this_machine(node: Node) -> Node:
+def _this_machine(node: Node) -> Node:
     """The node with cores, GPUs and memory, where they are null, as this process may use them."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = machine.memory_bytes()
     found = {
-        "cores": node.cores or usable_cores(),
-        "gpus": node.gpus if node.gpus is not None else len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
+        "cores": node.cores or machine.usable_cores(),
+        "gpus": node.gpus if node.gpus is not None else machine.nvidia_gpus(),
         "memory_bytes": node.memory_bytes or memory,
         "usable_bytes": node.usable_bytes or memory,
     }
     return node.model_copy(update=found)
-
-
-def usable_cores() -> int:
-    """Cores this process may run on: its affinity, cut to the CPU quota of its control group (containers)."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def site_schema() -> dict[str, Any]:

@@ -12,12 +12,13 @@ import json
 from typing import Any
 
 STAGING_DEFAULTS: dict[str, Any] = {"mode": "none", "redirect": True}
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _NOT_IN_SERIES = ("nodes", "ranks_per_node", "global_batch", "local_batch")
 
 
 def canonical(value: Any) -> str:
     """One text for one value. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def digest(value: Any, length: int) -> str:
@@ -34,15 +35,15 @@ def identity(
     ranks_per_node: int,
     cpus_per_rank: int,
     gpus_per_rank: int,
-    repeat: int,
     data: dict[str, Any] | None = None,
     staging: dict[str, Any] | None = None,
     concurrent: bool = False,
     image: str | None = None,
     revision: str | int | None = None,
 ) -> dict[str, Any]:
-    """The mapping that is hashed. `program`: the workload's entry point, or the command's argv before it is filled in.
+    """The mapping that is hashed, less the repeat.
 
+    `program`: the workload's entry point, or the command's argv before it is filled in.
     `data`: {digest, options}; `staging`: {mode, redirect}. Not in it: study name, walltime, account, partition, commit.
     """
     fields: dict[str, Any] = {
@@ -52,7 +53,6 @@ def identity(
         "ranks_per_node": ranks_per_node,
         "cpus_per_rank": cpus_per_rank,
         "gpus_per_rank": gpus_per_rank,
-        "repeat": repeat,
     }
     fields["workload" if isinstance(program, str) else "argv"] = program
     moved = {key: value for key, value in (staging or {}).items() if value != STAGING_DEFAULTS[key]}
@@ -65,7 +65,7 @@ def identity(
 
 
 def run_id(fields: dict[str, Any]) -> str:
-    """16 hexadecimal digits."""
+    """16 hexadecimal digits, from the identity with its `repeat`."""
     return digest(fields, 16)
 
 

@@ -122,7 +122,7 @@ class PlannedRun:
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; `from_json` gives the same run back. Mappings are shared with the run, not copied."""
         data = {name: getattr(self, name) for name in _RUN_FIELDS}
-        data["price"] = dataclasses.asdict(self.price)
+        data["price"] = {name: getattr(self.price, name) for name in _PRICE_FIELDS}
         data["problems"] = [problem.to_json() for problem in self.problems]
         return data
 
@@ -137,6 +137,7 @@ class PlannedRun:
         return cls(**data)
 
 
+_PRICE_FIELDS = tuple(entry.name for entry in dataclasses.fields(Price))
 _RUN_FIELDS = tuple(entry.name for entry in dataclasses.fields(PlannedRun))
 
 

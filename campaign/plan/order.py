@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeVar
 
-from campaign.plan.model import PlannedRun
-
 T = TypeVar("T")
 
 
@@ -18,12 +16,10 @@ def repeated(points: Sequence[T], repeats: int, order: Literal["interleave", "bl
         yield from ((point, repeat) for point in points for repeat in range(1, repeats + 1))
 
 
-def gate_index(runs: Sequence[PlannedRun]) -> int | None:
-    """Which run opens the gate: the first repeat of the smallest point that can run; None when none can.
+def smallest(sizes: Sequence[tuple[int, int] | None]) -> int | None:
+    """Which of these (ranks, nodes) opens the gate: fewest ranks, then fewest nodes, then the first.
 
-    Smallest: fewest ranks, then fewest nodes, then the order of the axes.
+    None stands for a run that can't run; the answer is None when none can.
     """
-    able = [index for index, run in enumerate(runs) if run.can_run]
-    if not able:
-        return None
-    return min(able, key=lambda index: (runs[index].world_size, runs[index].nodes, runs[index].repeat, index))
+    able = [index for index, size in enumerate(sizes) if size is not None]
+    return min(able, key=lambda index: (sizes[index], index), default=None)

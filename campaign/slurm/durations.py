@@ -18,7 +18,7 @@ SIZE_FORMS = '"512M", "16G", "1.5T" (K, M, G, T, P: multiples of 1024)'
 
 _TIME = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<first>\d{1,9})(?::(?P<second>\d{1,9}))?(?::(?P<third>\d{1,9}))?", re.A)
 _UNLIMITED = {"unlimited", "infinite"}
-_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,15})?)(?P<unit>[KMGTP])B?", re.A | re.I)
+_SIZE = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,15})?)(?P<unit>[KMGTP])B?", re.A | re.I)
 _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -66,9 +66,9 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact Slurm form of a size; sizes that are no whole number of kilobytes are rounded down."""
+    """The shortest exact form of a size with K, M, G or T; no whole number of kilobytes: rounded down."""
     kilobytes = size_bytes // 1024
-    for unit, power in reversed(_UNITS.items()):
+    for unit, power in reversed(list(_UNITS.items())[:-1]):  # Slurm 22.05 refuses P
         factor = 1 << 10 * (power - 1)
         if kilobytes % factor == 0 and kilobytes:
             return f"{kilobytes // factor}{unit}"

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-MAX_NODES = 1_000_000
+MAX_NODES = 100_000
 
 _NOTHING = {"", "(null)", "n/a", "none", "none assigned"}
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.A)
