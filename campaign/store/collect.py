@@ -6,6 +6,7 @@ moment it leaves a store that works, and the next call goes on.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,9 +23,9 @@ from campaign.store.db import check_replaceable, open_store, remove_leftovers, r
 from campaign.store.ingest import Ingested, Known, forget_rejects, ingest, known_records
 from campaign.store.ledgercopy import Attempt
 from campaign.store.migrate import fact
-from campaign.store.partialfile import partial_signature, read_partial
-from campaign.store.recordfile import BadRecord, Found, read_final
+from campaign.store.recordfile import RECORD_FILE, Found, partial_signature, read_final, read_partial
 from campaign.store.scan import Candidate, Scan, find_records
+from campaign.store.tablefile import BadRecord
 
 BATCH_RECORDS = 500
 BATCH_ROWS = 4_000_000
@@ -228,12 +229,15 @@ def _look(store: Path, work: _Work) -> _State:
 
 
 def _unchanged(candidate: Candidate, state: _State) -> bool:
-    """True for a partial record that hasn't grown since it was collected."""
+    """True for a partial record that hasn't grown since it was collected, and for a copy of a known final one."""
     known = state.known.get((candidate.run_id, candidate.attempt))
-    if candidate.final or known is None or known.path != str(candidate.path):
+    if known is None or known.final != candidate.final:
         return False
     with suppress(OSError):
-        return partial_signature(candidate.path)[0] == known.fingerprint
+        if candidate.final:
+            text = (candidate.path / RECORD_FILE).read_bytes()
+            return hashlib.sha256(text).hexdigest() == known.fingerprint
+        return known.path == str(candidate.path) and partial_signature(candidate.path)[0] == known.fingerprint
     return False
 
 

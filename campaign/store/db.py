@@ -110,7 +110,7 @@ def _connect(path: Path, write: bool, wait_s: float, note: Callable[[str], None]
     noted = False
     while True:
         try:
-            connection = duckdb.connect(str(path), read_only=not write, config=_config())
+            connection = duckdb.connect(str(path), read_only=not write, config=_config(write))
             break
         except duckdb.IOException as error:
             holder = _HOLDER.search(str(error))
@@ -128,13 +128,13 @@ def _connect(path: Path, write: bool, wait_s: float, note: Callable[[str], None]
     return connection
 
 
-def _config() -> dict[str, str | bool | int | float | list[str]]:
+def _config(write: bool) -> dict[str, str | bool | int | float | list[str]]:
     return {
         "threads": max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)))),
         "memory_limit": MEMORY_LIMIT,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        "preserve_insertion_order": False,
+        "preserve_insertion_order": not write,
     }
 
 

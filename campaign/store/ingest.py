@@ -84,7 +84,7 @@ def ingest(connection: duckdb.DuckDBPyConnection, batch: Sequence[Found], reject
         if not unreadable:
             raise
     good = [found for found in batch if str(found.path) not in unreadable]
-    return ingest(connection, good, rejects | unreadable)
+    return ingest(connection, good, rejects | {path: reason for path, reason in unreadable.items() if reason})
 
 
 def _take(connection: duckdb.DuckDBPyConnection, batch: Sequence[Found], done: Ingested) -> None:
@@ -138,9 +138,8 @@ def _delete(connection: duckdb.DuckDBPyConnection, records: Sequence[int]) -> No
 def _insert(connection: duckdb.DuckDBPyConnection, batch: Sequence[Found]) -> None:
     if not batch:
         return
-    row = connection.execute("SELECT coalesce(max(record), 0) FROM data.records").fetchone()
-    assert row is not None
-    numbered = list(enumerate(batch, start=int(row[0]) + 1))
+    [(last,)] = connection.execute("SELECT coalesce(max(record), 0) FROM data.records").fetchall()
+    numbered = list(enumerate(batch, start=last + 1))
     _insert_heads(connection, numbered)
     for table, columns in RECORD_TABLES.items():
         names = ", ".join(f'"{column.name}"' for column in columns)
@@ -211,7 +210,10 @@ def glob_escape(path: Path) -> str:
 
 
 def _unreadable(connection: duckdb.DuckDBPyConnection, batch: Iterable[Found]) -> dict[str, str]:
-    """Records whose Parquet files DuckDB can't decode, with its reason: told apart from a full disk and the like."""
+    """Records whose Parquet files DuckDB can't decode, with its reason: told apart from a full disk and the like.
+
+    The reason is empty when the file has gone: the folder was renamed, and is found again by the next collect.
+    """
     import duckdb
 
     bad = {}
@@ -225,7 +227,8 @@ def _unreadable(connection: duckdb.DuckDBPyConnection, batch: Iterable[Found]) -
             except (duckdb.OutOfMemoryException, duckdb.FatalException):
                 raise
             except duckdb.Error as error:
-                bad[str(found.path)] = f"{path.name} can't be read: {str(error).splitlines()[0]}"
+                reason = f"{path.name} can't be read: {str(error).splitlines()[0]}"
+                bad[str(found.path)] = reason if path.exists() else ""
     return bad
 
 

@@ -71,8 +71,8 @@ def version_of(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
         ).fetchall()
     }
     if ("data", "schema_version") in tables:
-        row = connection.execute("SELECT max(version) FROM data.schema_version").fetchone()
-        return int(row[0]) if row and row[0] is not None else 0
+        [(version,)] = connection.execute("SELECT coalesce(max(version), 0) FROM data.schema_version").fetchall()
+        return int(version)
     if tables:
         some = ", ".join(sorted(name for _, name in tables)[:3])
         raise BadInput(
@@ -143,8 +143,8 @@ def _fill_docs(connection: duckdb.DuckDBPyConnection) -> None:
 
 def fact(connection: duckdb.DuckDBPyConnection, key: str) -> str | None:
     """One fact about the store itself; None when it isn't known."""
-    row = connection.execute("SELECT value FROM data.facts WHERE key = ?", [key]).fetchone()
-    return None if row is None else str(row[0])
+    rows = connection.execute("SELECT value FROM data.facts WHERE key = ?", [key]).fetchall()
+    return str(rows[0][0]) if rows else None
 
 
 def set_fact(connection: duckdb.DuckDBPyConnection, key: str, value: str) -> None:

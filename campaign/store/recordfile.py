@@ -1,36 +1,42 @@
 """Reading one record from its folder: what it must look like before the store takes it.
 
-A final record is `a<N>/`: record.json, checked key by key, and Parquet files, checked by size, SHA-256, schema and
-number of rows. Partial ones are read by `partialfile`. Nothing is unpickled; a record that fails a check raises
-`BadRecord`, with the reason in words.
+A final record is `a<N>/`: record.json, checked key by key, and the tables that it lists. A partial one is
+`a<N>.partial/`: what had been streamed when the head died, read as far as it goes. Nothing is unpickled; a record that
+fails a check raises `BadRecord`, with the reason in words.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from campaign.tables import RECORD_SCHEMA, RECORD_TABLES, record_schema
+from campaign.store.tablefile import (
+    PARQUET_SUFFIX,
+    STREAM_SUFFIX,
+    BadRecord,
+    check_digest,
+    parquet_rows,
+    read_stream,
+)
+from campaign.tables import RECORD_SCHEMA, RECORD_TABLES
 
 if TYPE_CHECKING:
     import pyarrow
 
 RECORD_FILE = "record.json"
+PARTIAL_FILE = "partial.json"
 PARTIAL_SUFFIX = ".partial"
 LARGEST_INT32 = 2**31 - 1
 LARGEST_RECORD_BYTES = 64 << 20
 """A record.json larger than this is not read: node names and clock offsets of 16,384 nodes take 2 MiB."""
-
-
-class BadRecord(Exception):
-    """A record that can't be taken, and why."""
 
 
 Int32 = Annotated[int, Field(ge=-LARGEST_INT32, le=LARGEST_INT32)]
@@ -149,11 +155,7 @@ def read_final(folder: Path) -> Found:
         head=_columns(head),
         document=document,
     )
-    for table in RECORD_TABLES:
-        name = f"{table}.parquet"
-        if name in head.files:
-            found.rows += _check_parquet(folder / name, table, head.files[name])
-            found.parquet[table] = folder / name
+    _take_tables(found, head.files)
     return found
 
 
@@ -163,7 +165,7 @@ def _record_text(folder: Path) -> tuple[bytes, datetime]:
             state = os.fstat(file.fileno())
             if state.st_size > LARGEST_RECORD_BYTES:
                 raise BadRecord(f"{RECORD_FILE} has {state.st_size} bytes")
-            return file.read(), utc_of(state.st_mtime_ns)
+            return file.read(), _utc(state.st_mtime_ns)
     except FileNotFoundError:
         if not folder.is_dir():
             raise
@@ -230,8 +232,8 @@ def _columns(head: RecordHead) -> dict[str, Any]:
         "exit_signal": leaving.signal,
         "exit_rank": leaving.rank,
         "exit_node": leaving.node,
-        "started": naive_utc(head.started),
-        "ended": naive_utc(head.ended),
+        "started": _naive(head.started),
+        "ended": _naive(head.ended),
         "world_size": head.world_size,
         "nodes": head.nodes,
         "ranks_per_node": head.ranks_per_node,
@@ -249,61 +251,118 @@ def _columns(head: RecordHead) -> dict[str, Any]:
     }
 
 
-def _check_parquet(path: Path, table: str, file: File) -> int:
-    """Rows of the file, after size, hash, schema and row count are what record.json and the table say."""
+def _take_tables(found: Found, files: dict[str, File]) -> None:
+    """Check the tables that record.json lists. One that couldn't become Parquet (a full disk) is still a stream."""
+    for table in RECORD_TABLES:
+        for suffix in (PARQUET_SUFFIX, STREAM_SUFFIX):
+            entry = files.get(f"{table}{suffix}")
+            if entry is not None:
+                _take_table(found, table, found.path / f"{table}{suffix}", entry)
+
+
+def _take_table(found: Found, table: str, path: Path, entry: File) -> None:
     try:
         with path.open("rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            if size != file.bytes:
-                raise BadRecord(f"{path.name} has {size} bytes, {RECORD_FILE} says {file.bytes}")
-            if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-                raise BadRecord(f"{path.name} has another SHA-256 than {RECORD_FILE} says: it is damaged")
-            opened.seek(0)
-            return _check_footer(opened, path.name, table, file)
+            check_digest(opened, path.name, entry.bytes, entry.sha256)
+            if path.suffix == PARQUET_SUFFIX:
+                rows = parquet_rows(opened, path.name, table)
+                found.parquet[table] = path
+            else:
+                stream = read_stream(path, table)
+                rows = 0 if stream is None else stream.num_rows
+                if stream is not None:
+                    found.tables[table] = stream
     except FileNotFoundError:
         raise BadRecord(f"{path.name} is missing") from None
     except OSError as error:
         raise BadRecord(f"{path.name} can't be read: {error.strerror or error}") from error
+    if entry.rows is not None and entry.rows != rows:
+        raise BadRecord(f"{path.name} has {rows} rows, {RECORD_FILE} says {entry.rows}")
+    found.rows += rows
 
 
-def _check_footer(opened: BinaryIO, name: str, table: str, file: File) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+# -- partial records -------------------------------------------------------------------------------------------------
 
+
+def read_partial(folder: Path) -> Found:
+    """Read `<run_id>/a<N>.partial` as far as it goes. Raises BadRecord; FileNotFoundError when it has gone.
+
+    When its record.json is whole, only the renaming of the folder is missing: then it is a final record.
+    """
+    if (folder / RECORD_FILE).exists():
+        with contextlib.suppress(BadRecord):
+            return read_final(folder)
+    fingerprint, written = partial_signature(folder)
+    named = attempt_of(folder.name)
+    assert named is not None
+    head = _partial_head(folder)
+    found = Found(
+        path=folder,
+        run_id=folder.parent.name,
+        attempt=named[0],
+        final=False,
+        complete=False,
+        fingerprint=fingerprint,
+        written=written,
+        head=head,
+        document=json.dumps(head, default=str),
+    )
+    for table in RECORD_TABLES:
+        _take_partial_table(found, table)
+    return found
+
+
+def _take_partial_table(found: Found, table: str) -> None:
+    """The stream, or the Parquet file that a head was making of it when it died: the stream goes when that is whole."""
+    rows = read_stream(found.path / f"{table}{STREAM_SUFFIX}", table)
+    if rows is not None:
+        found.tables[table] = rows
+        found.rows += rows.num_rows
+        return
+    path = found.path / f"{table}{PARQUET_SUFFIX}"
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as opened:
+        found.rows += parquet_rows(opened, path.name, table)
+        found.parquet[table] = path
+
+
+def partial_signature(folder: Path) -> tuple[str, datetime]:
+    """(names and sizes of its files, time of the newest): a partial record that grows changes it."""
+    sizes = {}
+    newest_ns = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith((STREAM_SUFFIX, PARQUET_SUFFIX, ".json")):
+                state = entry.stat()
+                sizes[entry.name] = state.st_size
+                newest_ns = max(newest_ns, state.st_mtime_ns)
+    return json.dumps(sizes, sort_keys=True), _utc(newest_ns)
+
+
+def _partial_head(folder: Path) -> dict[str, Any]:
+    """What partial.json, written when the run began, says; nothing when it isn't there or not whole."""
     try:
-        footer = pq.ParquetFile(opened)
-    except (pa.ArrowException, OSError) as error:
-        raise BadRecord(f"{name} is not a Parquet file: {error}") from error
-    check_columns(footer.schema_arrow, name, table)
-    rows = int(footer.metadata.num_rows)
-    if file.rows is not None and file.rows != rows:
-        raise BadRecord(f"{name} has {rows} rows, {RECORD_FILE} says {file.rows}")
-    return rows
-
-
-def check_columns(schema: pyarrow.Schema, name: str, table: str) -> None:
-    """Names and types are those of the table. Raises BadRecord with the first difference."""
-    written = (schema.metadata or {}).get(b"campaign_schema")
-    if written is None or not written.isdigit():
-        raise BadRecord(f"{name} lacks the metadata campaign_schema")
-    if int(written) > RECORD_SCHEMA:
-        raise BadRecord(f"{name} has schema {int(written)}, this campaign knows {RECORD_SCHEMA}")
-    expected = record_schema(table)
-    if schema.names != expected.names:
-        raise BadRecord(f"{name} has the columns {', '.join(schema.names)}; expected {', '.join(expected.names)}")
-    for got, want in zip(schema, expected, strict=True):
-        if got.type != want.type:
-            raise BadRecord(f"{name}: column {want.name} is {got.type}; expected {want.type}")
+        data = json.loads((folder / PARTIAL_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    texts = ("site", "tag", "commit", "image_digest", "data_digest")
+    head: dict[str, Any] = {key: data[key] for key in texts if isinstance(data.get(key), str)}
+    if isinstance(data.get("dirty"), bool):
+        head["dirty"] = data["dirty"]
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        head["started"] = _naive(datetime.fromisoformat(data["started"].replace("Z", "+00:00")))
+    return head
 
 
 # -- small things ----------------------------------------------------------------------------------------------------
 
 
-def utc_of(mtime_ns: int) -> datetime:
+def _utc(mtime_ns: int) -> datetime:
     return datetime.fromtimestamp(mtime_ns / 1e9, UTC).replace(tzinfo=None)
 
 
-def naive_utc(moment: datetime | None) -> datetime | None:
+def _naive(moment: datetime | None) -> datetime | None:
     """UTC without a time zone, as DuckDB's TIMESTAMP columns hold it."""
     if moment is None or moment.tzinfo is None:
         return moment

@@ -68,7 +68,8 @@ SELECT
   h.held_s * r.world_size * r.gpus_per_rank / 3600 AS gpu_h,
   h.held_s * r.nodes / 3600 AS node_h
 FROM data.judged_runs r
-LEFT JOIN (SELECT run_id, sum(held_s) AS held_s FROM data.known_jobs GROUP BY run_id) h USING (run_id);
+LEFT JOIN (SELECT run_id, sum(held_s) AS held_s FROM data.known_jobs GROUP BY run_id) h USING (run_id)
+ORDER BY r.study, r.site, r.series, r.world_size, r.repeat, r.run_id;
 
 CREATE OR REPLACE VIEW main.jobs AS
 SELECT
@@ -240,7 +241,8 @@ SELECT
   NULL::DOUBLE AS fraction_of_peak
 FROM spread LEFT JOIN base USING (site, study, series)
 -- studies that measure no epochs have no scaling
-QUALIFY bool_or(timed) OVER (PARTITION BY site, study, series);
+QUALIFY bool_or(timed) OVER (PARTITION BY site, study, series)
+ORDER BY study, site, series, world_size;
 
 -- Phases in the order of a start (campaign/tables.py), and how many events make one complete.
 CREATE OR REPLACE VIEW data.start_phases AS
