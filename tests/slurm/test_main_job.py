@@ -45,8 +45,12 @@ def test_the_script_that_is_shown_is_sent_and_finishes(cluster: Cluster, shared:
         assert record["complete"] is True
         assert record["missing_nodes"] == []
         assert len(record["nodes"]) == size // 4
-    answer = cli("sql", "SELECT world_size, epoch_time_s FROM scaling ORDER BY 1", "--json", cwd=project, code=0).json()
-    assert answer["data"]["rows"] == [[4, 4.0], [16, 16.0]]  # the slowest rank's
+    columns = "world_size, epoch_time_s, slowest_rank, valid, why_invalid"
+    sql = f"SELECT {columns} FROM epochs JOIN runs USING (run_id) ORDER BY 1"
+    rows = cli("sql", sql, "--json", cwd=project, code=0).json()["data"]["rows"]
+    assert [row[:3] for row in rows] == [[4, 4.0, 3], [16, 16.0, 15]]
+    # the nodes claim 48 cores and GPUs; the ranks see two cores and none, and that is what counts
+    assert all(row[3] is False and "oversubscribed" in row[4] for row in rows)
 
 
 @needs("slurm")
