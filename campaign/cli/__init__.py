@@ -7,11 +7,15 @@ row of `COMMANDS`; its module is imported when the command runs, never for `camp
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from campaign import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Row(NamedTuple):
@@ -55,6 +59,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click's own way imports every command to ask for its help
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        rows = COMMANDS.items()
+        return [CompletionItem(name, help=row.short_help) for name, row in rows if name.startswith(incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.short_help) for name, row in COMMANDS.items()])
@@ -89,4 +102,8 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the `campaign` command."""
+    if "--json" in sys.argv[1:]:
+        from campaign.cli.usage import main_json
+
+        main_json(cli)
     cli(prog_name="campaign")
