@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,44 +90,50 @@ def test_an_ordinary_user_may_submit(own_testbed: Testbed, vega: Cluster) -> Non
     assert answer.stdout == "nobody\n"
 
 
-def traces(root: Path) -> dict[str, list[str]]:
-    """What a bed at `root` leaves on the machine, found without its own bookkeeping."""
-    mark = f"TESTBED_ROOT={root}".encode()
-    processes, cgroups = [], []
+def traces(root: Path) -> dict[str, set[str]]:
+    """What a bed at `root` has on the machine, found without its own bookkeeping."""
+    mark = str(root).encode()
+    processes = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (folder / "environ").read_bytes():
-                processes.append(folder.name)
-                cgroups.append((folder / "cgroup").read_text())
+            if mark in (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes():
+                processes.add(folder.name)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    links = subprocess.run(["ip", "-o", "link", "show"], capture_output=True, text=True, check=True).stdout
-    return {
-        "processes": processes,
-        "bridges": [line for line in links.splitlines() if f"alias {root}" in line],
-        "links": [line for line in links.splitlines() if "slurmtb" in line],
-        "files": [str(path) for path in root.parent.glob(root.name + "*")],
-        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(root) in line],
-        "cgroups": [str(path) for path in Path("/sys/fs/cgroup").glob("*/slurmtb*")],
-    }
+    bridges = [link["ifname"] for link in all_links() if link.get("ifalias") == str(root)]
+    # names may be another bed's a moment later; interface and inode numbers aren't
+    links = {str(link["ifindex"]) for link in all_links() if {link["ifname"], link.get("master")} & set(bridges)}
+    cgroups = {str(path.stat().st_ino) for name in bridges for path in Path("/sys/fs/cgroup").glob(f"*/{name}")}
+    mounts = {line for line in Path("/proc/self/mounts").read_text().splitlines() if str(root) in line}
+    files = {str(path) for path in root.parent.glob(root.name + "*")}
+    return {"processes": processes, "links": links, "cgroups": cgroups, "mounts": mounts, "files": files}
+
+
+def all_links() -> list[dict[str, Any]]:
+    answer = subprocess.run(["ip", "-j", "link", "show"], capture_output=True, text=True, check=True)
+    links: list[dict[str, Any]] = json.loads(answer.stdout)
+    return links
 
 
 @needs("slurm")
 def test_stop_leaves_nothing(tiny: Settings) -> None:
-    before = traces(tiny.root)
     bed = Testbed(tiny)
     bed.start()
     vega = bed.cluster("vega")
-    # a job that must not outlive the bed, its process in a session of its own
-    script = "setsid sleep 1000 & trap '' TERM; touch started; sleep 1000"
+    # a job that must not outlive the bed, with a process in a session of its own
+    script = f"setsid sh -c 'sleep 1000; true' {tiny.root}/job & trap '' TERM; touch started; sleep 1000; true"
     vega.submit("-n1", "-t5", "-o", "/dev/null", "--wrap", script)
     wait_for((bed.layout.shared / "started").exists)
     during = traces(tiny.root)
-    assert len(during["processes"]) >= 6
-    assert len(during["bridges"]) == 1
-    assert len(during["links"]) == len(before["links"]) + 2
+    # munged, mariadbd, slurmdbd, slurmctld, a node's init, slurmd, slurmstepd, job script and what it left
+    assert len(during["processes"]) >= 9
+    assert len(during["links"]) == 2
+    assert len(during["cgroups"]) == bed.memory_limits
+    assert str(tiny.root) in during["files"]
     bed.stop()
-    assert traces(tiny.root) == before | {"links": traces(tiny.root)["links"]}
+    assert not any(traces(tiny.root).values())
+    assert not during["links"] & {str(link["ifindex"]) for link in all_links()}
+    assert not during["cgroups"] & {str(path.stat().st_ino) for path in Path("/sys/fs/cgroup").glob("*/*")}
     bed.stop()
 
 
@@ -153,7 +161,7 @@ with leased(Settings.from_json({tiny.to_json()!r})) as bed:
             pass
         assert Testbed(tiny).complete
         second.communicate()
-    assert traces(tiny.root)["files"] == []
+    assert not any(traces(tiny.root).values())
     assert (first.returncode, second.returncode) == (0, 0)
 
 
