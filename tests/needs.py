@@ -71,7 +71,7 @@ def _slurm() -> str | None:
         return f"not installed: apt-get install {' '.join(packages)}"
     if os.geteuid() != 0:
         return None if Testbed().complete else "needs root to start the test bed (sudo make testbed starts one by hand)"
-    script = "mount -t tmpfs none /mnt && ip link add br9 type bridge && ip link add ve8 type veth peer name ve9"
+    script = "mount -t tmpfs none /tmp && ip link add br9 type bridge && ip link add ve8 type veth peer name ve9"
     return _tries("unshare", "-m", "-u", "-i", "-p", "-n", "-f", "--mount-proc", "sh", "-c", script)
 
 

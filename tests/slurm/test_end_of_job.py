@@ -46,8 +46,8 @@ def nodes_left_clean(cluster: Cluster, project: Path) -> Iterator[None]:
 
 def run(cli: Cli, cluster: Cluster, project: Path, then: str, **more: Any) -> tuple[Result, dict[str, Any], Path]:
     """One run of 2 nodes x 2 ranks that records, then does `then`. Gives the answer, the record, its folder."""
-    axes = {"nodes": [2], "ranks_per_node": [2]}
-    make_project(project, cluster.name, studies={"end": study(["python", "end.py"], axes=axes, **more)})
+    shape = {"axes": {"nodes": [2], "ranks_per_node": [2]}, **more}
+    make_project(project, cluster.name, studies={"end": study(["python", "end.py"], **shape)})
     (project / "end.py").write_text(RECORDS_THEN + then)
     answer = cli("run", cluster.name, "--study", "end", "--no-plots", cwd=project)
     return answer, *the_record(project)

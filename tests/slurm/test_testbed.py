@@ -188,16 +188,6 @@ def test_sbatch_refuses_what_the_site_would(cluster: Cluster, options: str, mess
     assert message in answer.stderr
 
 
-def test_submit_limit_of_a_qos(cluster: Cluster) -> None:
-    held = [cluster.submit("-H", "-q", "devel", "-A", "demo2", "-n1", "-t1", "--wrap", "true") for _ in range(4)]
-    try:
-        answer = cluster.run("sbatch", "-H", "-q", "devel", "-A", "demo2", "-n1", "-t1", "--wrap", "true", check=False)
-        assert answer.returncode == 1
-        assert "QOSMaxSubmitJobPerUserLimit" in answer.stderr
-    finally:
-        cluster.run("scancel", *held)
-
-
 @ALL
 def test_partitions_and_nodes_match_the_site_file(cluster: Cluster) -> None:
     """Whatever the site file says of partitions and nodes, this cluster has (the node counts apart)."""

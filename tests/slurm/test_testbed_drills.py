@@ -90,6 +90,17 @@ def test_an_ordinary_user_may_submit(own_testbed: Testbed, vega: Cluster) -> Non
     assert answer.stdout == "nobody\n"
 
 
+@needs("slurm")
+def test_submit_limit_of_a_qos(vega: Cluster) -> None:
+    held = [vega.submit("-H", "-q", "devel", "-n1", "-t1", "--wrap", "true") for _ in range(4)]
+    try:
+        answer = vega.run("sbatch", "-H", "-q", "devel", "-n1", "-t1", "--wrap", "true", check=False)
+        assert answer.returncode == 1
+        assert "QOSMaxSubmitJobPerUserLimit" in answer.stderr
+    finally:
+        vega.run("scancel", *held)
+
+
 def traces(root: Path) -> dict[str, set[str]]:
     """What a bed at `root` has on the machine, found without its own bookkeeping."""
     mark = str(root).encode()

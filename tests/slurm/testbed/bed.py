@@ -40,16 +40,21 @@ class Testbed:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings.from_environment()
-        self.layout = Layout(self.settings.root)
+        root = self.settings.root
+        self.layout = Layout(root)
         self.pids = PidFiles(self.layout.run)
         state = self._state()
         if state is not None:
             # the bed that runs is what its starter made it
-            self.settings = Settings.from_json(state["settings"])
+            self.settings = dataclasses.replace(Settings.from_json(state["settings"]), root=root)
 
     # --- what there is
 
     def _state(self) -> dict[str, Any] | None:
+        root = self.settings.root
+        if root.exists() and root.stat().st_uid not in (0, os.geteuid()):
+            # in /tmp anybody may have made it; we delete folders and kill processes by what it says
+            raise TestbedError(f"{root} belongs to another user; name another folder in $TESTBED_ROOT")
         try:
             state: dict[str, Any] = json.loads(self.layout.state_file.read_text())
         except FileNotFoundError:

@@ -28,7 +28,7 @@ class Lock:
         """Take it; `mode` as for flock. False when others hold it and `mode` has LOCK_NB."""
         while True:
             self.release()
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             try:
                 fcntl.flock(self._handle, mode)
                 # somebody may have deleted the file while we waited for it
@@ -93,14 +93,20 @@ def leased(settings: Settings) -> Iterator[Testbed]:
 
     Raises TestbedError when it doesn't start, or when others use one with other settings, or a broken one.
     """
+    if os.geteuid() != 0:
+        yield _of_root(settings)
+        return
     door = Door(settings.root)
     with door.held():
         bed = Testbed(settings)
         if not (bed.complete and bed.serves(settings)):
             _must_be_empty(door, bed)
+            by_hand = bed.by_hand
             bed.stop()
             bed = Testbed(settings)
             bed.start()
+            if by_hand:
+                bed.mark_by_hand()
         door.enter()
     try:
         yield bed
@@ -109,6 +115,14 @@ def leased(settings: Settings) -> Iterator[Testbed]:
             door.leave()
             if door.is_empty() and not bed.by_hand:
                 bed.stop()
+
+
+def _of_root(settings: Settings) -> Testbed:
+    """For an ordinary user: the bed that root has started by hand, which nobody but root stops."""
+    bed = Testbed(settings)
+    if not bed.complete:
+        raise TestbedError(f"only root starts a test bed, and there is none at {settings.root}: sudo make testbed")
+    return bed
 
 
 @contextlib.contextmanager
