@@ -9,14 +9,8 @@ from analysis import numbers
 from analysis.fits import AmdahlFit
 from analysis.queries import Provenance, RunPoint, ScalingRow
 
-SPREADS = {
-    "minmax": "smallest to largest run",
-    "min-max": "smallest to largest run",
-    "min/max": "smallest to largest run",
-    "range": "smallest to largest run",
-    "bootstrap95": "95 % bootstrap interval of the median",
-    "bootstrap_95": "95 % bootstrap interval of the median",
-}
+SPREADS = {"minmax": "smallest to largest run", "bootstrap95": "95 % bootstrap interval of the median"}
+"""What `scaling.spread_kind` means, in words."""
 
 
 def has_spread(row: ScalingRow) -> bool:
@@ -65,6 +59,22 @@ def amdahl_notes(fits: Sequence[tuple[str, AmdahlFit]]) -> list[str]:
                 f"(bootstrap over {over}): {'; '.join(shares)}."
             )
     return notes
+
+
+def duplication_note(rows: Iterable[ScalingRow], limit: float = 1.1) -> str | None:
+    """Where ranks read the same samples: the mark of a data set that isn't sharded. None when nowhere."""
+    read = [
+        (row.samples_per_epoch / row.samples_unique, row)
+        for row in rows
+        if row.samples_per_epoch and row.samples_unique
+    ]
+    worst, row = max(read, key=lambda item: item[0], default=(1.0, None))
+    if row is None or worst < limit:
+        return None
+    return (
+        f"Samples are read {numbers.significant(worst, 2)} times per epoch at world size {row.world_size} "
+        f"({row.study} on {row.site}): the data set isn't sharded over the ranks. Throughput counts distinct samples."
+    )
 
 
 def quantisation_note(rows: Iterable[ScalingRow], limit: float = 0.9) -> str | None:

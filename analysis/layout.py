@@ -53,7 +53,7 @@ class Sheet:
     def wrap(self, text: str, points: float, width: float, weight: str = "normal") -> list[str]:
         """The text in lines no wider than `width`; a word wider than that is cut with an ellipsis."""
         lines, line = list[str](), ""
-        for word in text.split():
+        for word in drawable(text).split():
             longer = f"{line} {word}" if line else word
             if self.text_width(longer, points, weight) <= width:
                 line = longer
@@ -65,6 +65,7 @@ class Sheet:
 
     def shorten(self, text: str, points: float, width: float, weight: str = "normal") -> str:
         """The text, its middle replaced by an ellipsis when wider than `width`: both ends tell names apart."""
+        text = drawable(text)
         if self.text_width(text, points, weight) <= width:
             return text
         keep = len(text) - 1
@@ -139,7 +140,11 @@ class Sheet:
             ordered = [entry for column in range(columns) for entry in entries[column::columns]]
             legend = self.figure.legend(
                 [handle for handle, _ in ordered],
-                [self.shorten(label, style.TEXT_PT, label_width) for _, label in ordered],
+                # a leading underscore would hide the entry
+                [
+                    self.shorten(f" {label}" if label[:1] == "_" else label, style.TEXT_PT, label_width)
+                    for _, label in ordered
+                ],
                 ncols=columns,
                 loc="upper left",
                 borderaxespad=0,
@@ -167,6 +172,17 @@ class Sheet:
         self.figure.set_layout_engine("none")
         for panel in self.figure.axes:
             thin_tick_labels(panel, self)
+
+
+def drawable(text: str) -> str:
+    """The text with characters that the font lacks as escapes (a box would say nothing)."""
+    from matplotlib import font_manager
+
+    font = font_manager.get_font(font_manager.findfont(style.FONT))
+    return "".join(
+        char if char.isspace() or font.get_char_index(ord(char)) else char.encode("unicode_escape").decode()
+        for char in text
+    )
 
 
 def _height(block: list[tuple[str, float, str, str]]) -> float:

@@ -4,72 +4,100 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 Key = tuple[str, str, str, str | None]
 """(site, study, series, strategy)"""
 
 
+_ITEM = re.compile(r"\s+(?=[^\s=]+=)|\s+(?=#[0-9a-f]{6}\b)")
+DIGEST = "#"
+"""Item of a series that stands for all parameters that are no axis."""
+BATCH_KEYS = ("global_batch", "local_batch")
+
+
 def series_items(series: str) -> dict[str, str]:
-    """The axes and parameters of a series: a JSON object, or `key=value` separated by commas, blanks or semicolons.
+    """The items of a series such as `strategy=ddp hidden=64 #1a2b3c global_batch=256`, in their order.
 
-    Empty for text of another form (then the series is its own name).
+    Text that is neither `key=value` nor the digest keeps its own name as key.
     """
-    try:
-        parsed = json.loads(series)
-    except ValueError:
-        parsed = None
-    if isinstance(parsed, dict):
-        return {str(key): value if isinstance(value, str) else json.dumps(value) for key, value in parsed.items()}
-    parts = [part for part in re.split(r"[,;\s]+", series) if part]
-    if not parts or not all("=" in part for part in parts):
-        return {}
-    return dict(part.split("=", 1) for part in parts)
+    items = {}
+    for part in _ITEM.split(series.strip()):
+        key, equals, value = part.partition("=")
+        if part.startswith(DIGEST):
+            items[DIGEST] = part
+        elif part:
+            items[key if equals else part] = value
+    return items
 
 
-def line_names(keys: Iterable[Key], *, keep_strategy: bool = False, keep_site: bool = False) -> dict[Key, str]:
+def line_names(
+    keys: Iterable[Key],
+    *,
+    keep_strategy: bool = False,
+    keep_site: bool = False,
+    params: Mapping[Key, Mapping[str, Any]] | None = None,
+) -> dict[Key, str]:
     """A name per line, unique within a study: site if several, strategy if several, then what differs in the series.
 
     `keep_site`: the site is named even when there is one. `keep_strategy`: the site never (tables have a column for
-    it), the strategy always.
+    it), the strategy always. `params`: a run's parameters per line; where the series differ only in the digest of the
+    parameters, those that differ are named instead.
     """
     keys = sorted(set(keys), key=lambda key: tuple(part or "" for part in key))
     names = dict[Key, str]()
     for study in sorted({key[1] for key in keys}):
-        names.update(_names_of_study([key for key in keys if key[1] == study], keep_strategy, keep_site))
+        here = [key for key in keys if key[1] == study]
+        names.update(_names_of_study(here, keep_strategy, keep_site, params or {}))
     return names
 
 
-def _names_of_study(keys: list[Key], keep_strategy: bool, keep_site: bool) -> dict[Key, str]:
-    items = {key: series_items(key[2]) for key in keys}
+def _names_of_study(
+    keys: list[Key], keep_strategy: bool, keep_site: bool, params: Mapping[Key, Mapping[str, Any]]
+) -> dict[Key, str]:
     with_site = not keep_strategy and (keep_site or len({key[0] for key in keys}) > 1)
     with_strategy = keep_strategy or len({key[3] for key in keys}) > 1
-    differing = [
-        name
-        for name in dict.fromkeys(name for values in items.values() for name in values if name != "strategy")
-        if len({values.get(name) for values in items.values()}) > 1
-    ]
-    names = dict[Key, str]()
+    items = {key: series_items(key[2]) for key in keys}
+    axes = {key: {n: v for n, v in items[key].items() if n not in ("strategy", DIGEST)} for key in keys}
+    parts = dict[Key, list[str]]()
     for key in keys:
-        site, _, series, strategy = key
-        parts = [site] if with_site else []
-        if with_strategy and strategy:
-            parts.append(strategy)
-        parts += [f"{name}={items[key][name]}" for name in differing if name in items[key]]
-        names[key] = printable(" · ".join(parts) or strategy or series or site)
-    return _told_apart(names, with_site)
+        site, _, _, strategy = key
+        parts[key] = ([site] if with_site else []) + ([strategy] if with_strategy and strategy else [])
+    _add_differing(parts, axes, keys)
+    for more in ({key: _flat(params.get(key, {})) for key in keys}, items):
+        for group in _same(parts, by_site=not with_site):
+            _add_differing(parts, more, group)
+    return {key: printable(" · ".join(found) or key[3] or key[2] or key[0]) for key, found in parts.items()}
 
 
-def _told_apart(names: dict[Key, str], with_site: bool) -> dict[Key, str]:
-    """Series of an unknown form may still share a name: then the whole series is added."""
+def _same(parts: dict[Key, list[str]], *, by_site: bool) -> list[list[Key]]:
+    """Lines that still share a name."""
+    groups = dict[tuple[str, ...], list[Key]]()
+    for key, found in parts.items():
+        groups.setdefault((key[0] if by_site else "", *found), []).append(key)
+    return [group for group in groups.values() if len(group) > 1]
 
-    def scope(key: Key) -> tuple[str, str]:
-        return ("" if with_site else key[0], names[key])
 
-    counts = dict[tuple[str, str], int]()
-    for key in names:
-        counts[scope(key)] = counts.get(scope(key), 0) + 1
-    return {key: name if counts[scope(key)] == 1 else printable(f"{name} · {key[2]}") for key, name in names.items()}
+def _add_differing(parts: dict[Key, list[str]], items: Mapping[Key, Mapping[str, str]], group: list[Key]) -> None:
+    """Append the items whose values differ within the group to the names of its lines."""
+    for name in dict.fromkeys(name for key in group for name in items[key]):
+        if len({items[key].get(name) for key in group}) > 1:
+            for key in group:
+                if name in items[key]:
+                    parts[key].append(_item(name, items[key][name]))
+
+
+def _item(name: str, value: str) -> str:
+    return value if name == DIGEST else f"{name}={value}" if value else name
+
+
+def _flat(params: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in params.items()
+        if name not in BATCH_KEYS
+    }
 
 
 def printable(text: str) -> str:

@@ -247,7 +247,7 @@ def legends(lines: Sequence[Line], crowded: bool = False) -> list[list[tuple[Art
             look |= {"linestyle": "none", "markerfacecolor": "none", "markeredgewidth": 1.1}
         entries.setdefault(line.name, Line2D([], [], **look))
     named = [(entries[name], name) for name in sorted(entries)]
-    others = list[tuple[Artist, str]]()
+    others: list[tuple[Artist, str]] = []
     if any(line.base is not None for line in lines):
         which = "the fastest baseline" if crowded else "the baseline"
         ideal = Line2D([], [], color=style.GREY, linestyle=IDEAL_DASH, linewidth=1.0)

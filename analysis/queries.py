@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,15 +19,15 @@ from campaign.errors import BadInput, Problem
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-NOT_ENDED = ("planned", "submitting", "queued", "running")
-"""Run states in which nothing has been measured to the end (contract section 2)."""
+
+class NoData(BadInput):
+    """The chosen runs have recorded nothing that the figure could show. Exit code 2; says what to type next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which runs a figure or table is about: all conditions must hold, empty means all."""
 
-    plan: str | None = None
     sites: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
     series: tuple[str, ...] = ()
@@ -35,6 +36,9 @@ class Choice:
     """Run ids or their first letters."""
     where: str | None = None
     """SQL condition on the view `runs`."""
+    ids: tuple[str, ...] | None = None
+    """Exactly these runs; None: no such condition. How `ids` was chosen is said by `chosen_by`."""
+    chosen_by: str = ""
 
     def sql(self) -> tuple[str, list[Any]]:
         """A condition on the columns of `runs`, and its parameters."""
@@ -43,9 +47,9 @@ class Choice:
             if values:
                 conditions.append(f"{column} IN ({', '.join('?' * len(values))})")
                 parameters.extend(values)
-        if self.plan is not None:
-            conditions.append("plan_id = ?")
-            parameters.append(self.plan)
+        if self.ids is not None:
+            conditions.append("list_contains(?, run_id)")
+            parameters.append(list(self.ids))
         if self.series:
             conditions.append(_any_of("(series = ? OR strategy = ? OR contains(series, ?))", self.series))
             parameters.extend(text for value in self.series for text in (value,) * 3)
@@ -58,11 +62,10 @@ class Choice:
 
     def words(self) -> str:
         """The choice as the user typed it; empty when everything is meant."""
-        flags = [("--plan", (self.plan,) if self.plan else ()), ("--site", self.sites), ("--study", self.studies)]
+        flags: list[tuple[str, tuple[str, ...]]] = [("--site", self.sites), ("--study", self.studies)]
         flags += [("--series", self.series), ("--run", self.runs), ("--where", (self.where,) if self.where else ())]
-        return " ".join(
-            f"{flag} {value!r}" if " " in value else f"{flag} {value}" for flag, vs in flags for value in vs
-        )
+        words = [f"{flag} {shlex.quote(value)}" for flag, values in flags for value in values]
+        return " ".join([self.chosen_by, *words] if self.chosen_by else words)
 
 
 def _any_of(condition: str, values: Sequence[str]) -> str:
@@ -96,7 +99,9 @@ class ScalingRow:
     efficiency_lo: float | None
     efficiency_hi: float | None
     base_world_size: int | None
-    samples_per_epoch: float | None
+    samples_per_epoch: int | None
+    """Samples that all ranks read in an epoch, duplicates counted."""
+    samples_unique: int | None
     quantisation: float | None
 
 
@@ -108,6 +113,7 @@ class RunPoint:
     site: str
     study: str
     series: str
+    """As in `scaling`, which adds the batch or the placement where one series of `runs` holds several."""
     strategy: str | None
     world_size: int
     repeat: int
@@ -183,30 +189,38 @@ def scaling_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> l
     rows = _fetch(
         connection,
         f"SELECT {', '.join(f's.{column}' for column in columns)} FROM scaling s "
-        f"SEMI JOIN (SELECT * FROM runs WHERE {condition}) r ON r.site = s.site AND r.study = s.study "
-        "AND r.series = s.series AND r.world_size = s.world_size ORDER BY s.site, s.study, s.series, s.world_size",
+        f"SEMI JOIN (SELECT * FROM runs WHERE {condition}) r ON {_SAME_POINT} "
+        "ORDER BY s.site, s.study, s.series, s.world_size",
         parameters,
         choice,
     )
-    return [ScalingRow(**{**row, "n": row["n"] or 0, "n_excluded": row["n_excluded"] or 0}) for row in rows]
+    return [ScalingRow(**row) for row in rows]
 
 
 def run_points(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[RunPoint]:
-    """Every ended run of the choice that has not been superseded, measured or not."""
+    """Every ended run of the choice that has not been superseded, measured or not.
+
+    Of one repeat measured several times (another revision or image) the newest counts, as in `scaling`.
+    """
     condition, parameters = choice.sql()
     rows = _fetch(
         connection,
         f"""
-        WITH chosen AS (SELECT * FROM runs WHERE {condition} AND {_ENDED}),
+        WITH {_CHOSEN.format(condition=condition)},
         measured AS (
             SELECT run_id, median(epoch_time_s) AS epoch_time_s, median(samples_unique) AS samples_unique
             FROM epochs SEMI JOIN ({_LAST.format(view="epochs")}) last USING (run_id, attempt)
             WHERE warmup IS NOT TRUE GROUP BY run_id
-        )
-        SELECT run_id, site, study, series, strategy, world_size, repeat, coalesce(valid, false) AS valid,
-               why_invalid, workload, CAST(params AS VARCHAR) AS params, global_batch, local_batch, epoch_time_s,
+        ),
+        submitted AS (SELECT run_id, max(submitted) AS submitted FROM jobs GROUP BY run_id)
+        SELECT run_id, site, study, series, strategy, world_size, repeat, valid, why_invalid, workload,
+               CAST(params AS VARCHAR) AS params, global_batch, local_batch, epoch_time_s,
                samples_unique / nullif(epoch_time_s, 0) AS throughput_per_s
-        FROM chosen LEFT JOIN measured USING (run_id) ORDER BY site, study, series, world_size, repeat, run_id
+        FROM chosen LEFT JOIN measured USING (run_id) LEFT JOIN submitted USING (run_id)
+        QUALIFY row_number() OVER (
+            PARTITION BY site, study, series, nodes, ranks_per_node, repeat
+            ORDER BY submitted DESC NULLS LAST, run_id) = 1
+        ORDER BY site, study, series, world_size, repeat, run_id
         """,
         parameters,
         choice,
@@ -214,8 +228,28 @@ def run_points(connection: DuckDBPyConnection, choice: Choice = Choice()) -> lis
     return [RunPoint(**{**row, "params": json.loads(row["params"] or "{}")}) for row in rows]
 
 
-_ENDED = f"state NOT IN {NOT_ENDED} AND superseded_by IS NULL"
+_ENDED = "valid IS NOT NULL AND superseded_by IS NULL"
+"""`valid` is NULL until a run has ended."""
 _LAST = "SELECT run_id, max(attempt) AS attempt FROM {view} GROUP BY run_id"
+# `scaling` appends the batch and ranks_per_node to the series of `runs` where one series holds several of them
+_SUFFIXES = [
+    batch + placement
+    for batch in (
+        "",
+        " || ' batch=?'",
+        " || ' global_batch=' || r.global_batch",
+        " || ' local_batch=' || r.local_batch",
+    )
+    for placement in ("", " || ' ranks_per_node=' || r.ranks_per_node")
+]
+_SAME_POINT = (
+    "r.site = s.site AND r.study = s.study AND r.world_size = s.world_size "
+    f"AND s.series IN ({', '.join(f'r.series{suffix}' for suffix in _SUFFIXES)})"
+)
+_CHOSEN = f"""chosen AS (
+    SELECT r.* REPLACE (coalesce(s.series, r.series) AS series)
+    FROM (SELECT * FROM runs WHERE {{condition}} AND {_ENDED}) r LEFT JOIN scaling s ON {_SAME_POINT}
+)"""
 
 
 def phase_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[PhaseRow]:
@@ -229,7 +263,7 @@ def phase_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> lis
         last AS ({_LAST.format(view="phases")})
         SELECT r.run_id, r.site, r.study, r.strategy, r.world_size, r.nodes,
                {"s.staging" if staging else "NULL"} AS staging,
-               coalesce(r.valid, false) AS valid, p.phase, p.n, p.min_s, p.median_s, p.max_s
+               r.valid, p.phase, p.n, p.min_s, p.median_s, p.max_s
         FROM chosen r JOIN phases p USING (run_id) SEMI JOIN last ON last.run_id = r.run_id
              AND last.attempt = p.attempt
              {"LEFT JOIN startup s ON s.run_id = r.run_id AND s.attempt = p.attempt" if staging else ""}
@@ -247,7 +281,7 @@ def step_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list
     rows = _fetch(
         connection,
         f"""
-        WITH chosen AS (SELECT * FROM runs WHERE {condition} AND {_ENDED}),
+        WITH {_CHOSEN.format(condition=condition)},
         timed AS (
             SELECT run_id, attempt, epoch, steps, epoch_time_s, data_wait_s, comm_exposed_s
             FROM epochs SEMI JOIN ({_LAST.format(view="epochs")}) last USING (run_id, attempt)
@@ -264,7 +298,7 @@ def step_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list
                 UNION ALL SELECT run_id, 'comm_exposed_s', comm_exposed_s / steps FROM timed
             ) ANTI JOIN from_windows USING (run_id) WHERE seconds IS NOT NULL GROUP BY run_id, part
         )
-        SELECT r.run_id, r.site, r.study, r.series, r.strategy, r.world_size, coalesce(r.valid, false) AS valid,
+        SELECT r.run_id, r.site, r.study, r.series, r.strategy, r.world_size, r.valid,
                p.part, p.seconds, p.source
         FROM chosen r JOIN (FROM from_windows UNION ALL FROM from_epochs) p USING (run_id)
         WHERE p.seconds IS NOT NULL ORDER BY r.site, r.study, r.series, r.world_size, r.run_id, p.part
@@ -307,7 +341,7 @@ def views(connection: DuckDBPyConnection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
 
 
-def no_data(connection: DuckDBPyConnection, choice: Choice, figure: str, needs: str) -> BadInput:
+def no_data(connection: DuckDBPyConnection, choice: Choice, figure: str, needs: str) -> NoData:
     """Why a figure has nothing to draw, and what to type next, as the exception to raise."""
     condition, parameters = choice.sql()
     (chosen,) = _fetch(
@@ -325,10 +359,10 @@ def no_data(connection: DuckDBPyConnection, choice: Choice, figure: str, needs: 
     )
     message = f"no data for the figure `{figure}`: it needs {needs}"
     if not total["runs"]:
-        return BadInput(Problem(f"{message}; the store has no runs", hint="`campaign run SITE`, or `campaign collect`"))
+        return NoData(Problem(f"{message}; the store has no runs", hint="`campaign run SITE`, or `campaign collect`"))
     if not chosen["runs"]:
         known = f"sites: {', '.join(total['sites'])}; studies: {', '.join(total['studies'])}"
-        return BadInput(
+        return NoData(
             Problem(
                 f"{message}; no run is chosen by {choice.words()}",
                 allowed=known,
@@ -336,10 +370,10 @@ def no_data(connection: DuckDBPyConnection, choice: Choice, figure: str, needs: 
             )
         )
     if not chosen["ended"]:
-        return BadInput(
+        return NoData(
             Problem(f"{message}; none of the {chosen['runs']} chosen runs has ended", hint="`campaign status`")
         )
-    return BadInput(
+    return NoData(
         Problem(
             f"{message}; of the {chosen['runs']} chosen runs {chosen['ended']} have ended and {chosen['valid']} are "
             "valid, but none has recorded it",

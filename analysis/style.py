@@ -20,6 +20,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)
 MAX_LINES = 21
 """Lines of one panel beyond which no reader can follow them."""
 
+FONT = "DejaVu Sans"
+"""Comes with matplotlib, so the same everywhere."""
 DPI = 200
 TITLE_PT, TEXT_PT, SMALL_PT = 11.0, 8.5, 7.0
 
@@ -85,7 +87,7 @@ def fill_arguments(fill: Fill, valid: bool) -> dict[str, Any]:
 
 
 RC: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so the same everywhere
+    "font.family": [FONT],
     "font.size": TEXT_PT,
     "text.parse_math": False,  # a `$` in a user's parameter is a `$`
     "text.color": INK,

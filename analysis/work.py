@@ -29,7 +29,7 @@ def describe(points: Sequence[RunPoint]) -> str:
 def compare(points: Sequence[RunPoint], rows: Sequence[ScalingRow]) -> tuple[bool, str]:
     """Whether the runs of several sites did the same work, and the sentence that says so.
 
-    Compared per site: workload, unique samples per epoch, batch, every other parameter. A batch that varies with the
+    Compared per site: workload, distinct samples per epoch, batch, every other parameter. A batch that varies with the
     world size in the same way everywhere is the same work.
     """
     sites = sorted({point.site for point in points})
@@ -37,9 +37,8 @@ def compare(points: Sequence[RunPoint], rows: Sequence[ScalingRow]) -> tuple[boo
         "workload": {
             site: _join(_short(p.workload) for p in points if p.site == site and p.workload) for site in sites
         },
-        "samples per epoch": {
-            site: _join(f"{r.samples_per_epoch:.0f}" for r in rows if r.site == site and r.samples_per_epoch)
-            for site in sites
+        "distinct samples per epoch": {
+            site: _join(str(r.samples_unique) for r in rows if r.site == site and r.samples_unique) for site in sites
         },
         "batch": {site: _batch([p for p in points if p.site == site]) for site in sites},
     }
@@ -55,8 +54,8 @@ def compare(points: Sequence[RunPoint], rows: Sequence[ScalingRow]) -> tuple[boo
         more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
         return False, f"NOT the same work on all sites: {listed}{more}. Compare shapes, not times."
     same = [values[sites[0]] for name, values in facts.items() if name == "workload" and values[sites[0]]]
-    samples = facts["samples per epoch"][sites[0]]
-    same += [f"{samples} samples per epoch" if samples else "samples per epoch not recorded"]
+    samples = facts["distinct samples per epoch"][sites[0]]
+    same += [f"{samples} distinct samples per epoch" if samples else "samples per epoch not recorded"]
     same += [facts["batch"][sites[0]]] if facts["batch"][sites[0]] else []
     same += [f"{len(keys)} equal parameters"] if keys else []
     return True, f"The same work on every site: {', '.join(same)}."

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +83,7 @@ class Plotted:
         return {
             "name": self.name,
             "title": self.title,
-            "files": [str(path) for path in self.files],
+            "files": [str(path.absolute()) for path in self.files],
             "notes": list(self.notes),
             "runs": source.runs,
             "excluded": source.excluded,
@@ -92,22 +94,26 @@ class Plotted:
         }
 
 
+def _require_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BadInput(Problem("figures need matplotlib, which is not installed", hint="pip install 'campaign[plots]'"))
+
+
+def kind_of(name: str) -> Kind:
+    """The figure of that name. Raises `BadInput` with the names there are."""
+    if name in KINDS:
+        return KINDS[name]
+    close = difflib.get_close_matches(name, KINDS, n=1)
+    hint = f"campaign plot {close[0]}" if close else "campaign plot list"
+    raise BadInput(Problem("no figure has this name", key="NAME", value=name, allowed=", ".join(KINDS), hint=hint))
+
+
 def draw(name: str, connection: DuckDBPyConnection, choice: Choice, title: str | None = None) -> Drawing:
     """Draw one figure from the views. Call inside `style.look()`.
 
     Raises `BadInput` when the name is unknown or there is nothing to draw, with what to type next.
     """
-    kind = KINDS.get(name)
-    if kind is None:
-        raise BadInput(
-            Problem(
-                f"no figure is called {name!r}",
-                key="NAME",
-                value=name,
-                allowed=", ".join(KINDS),
-                hint="campaign plot list",
-            )
-        )
+    kind = kind_of(name)
     drawing: Drawing = importlib.import_module(kind.module).draw(connection, choice, title)
     return drawing
 
@@ -125,6 +131,7 @@ def plot(
 
     The same rows give the same bytes. Raises `BadInput` as `draw` does, and when the folder can't be written.
     """
+    _require_matplotlib()
     from analysis import style
     from analysis.write import write_figure
 

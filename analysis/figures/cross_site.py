@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from analysis import work
 from analysis.figures import KINDS, Drawing
-from analysis.figures.scaling import Facet, compose, key_of
+from analysis.figures.scaling import Facet, compose, key_of, params_of
 from analysis.names import line_names
-from analysis.queries import Choice, RunPoint, ScalingRow, no_data, run_points, scaling_rows
-from campaign.errors import BadInput, Problem
+from analysis.queries import Choice, NoData, RunPoint, ScalingRow, no_data, run_points, scaling_rows
+from campaign.errors import Problem
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -49,7 +49,11 @@ def _facets(rows: Sequence[ScalingRow], runs: Sequence[RunPoint]) -> list[Facet]
             short=" ".join(part for part in (study, strategy) if part),
             rows=own,
             runs=measured,
-            names=line_names({key_of(row) for row in own} | {key_of(run) for run in measured}, keep_site=True),
+            names=line_names(
+                {key_of(row) for row in own} | {key_of(run) for run in measured},
+                keep_site=True,
+                params=params_of(measured),
+            ),
         )
         if len(_measured_sites(facet)) > 1:
             facets.append(facet)
@@ -77,12 +81,12 @@ def _work_notes(facets: Sequence[Facet]) -> list[str]:
     return [f"{'; '.join(titles)}: {sentence}" for sentence, titles in sentences.items()]
 
 
-def _why_not(connection: DuckDBPyConnection, choice: Choice, runs: Sequence[RunPoint]) -> BadInput:
+def _why_not(connection: DuckDBPyConnection, choice: Choice, runs: Sequence[RunPoint]) -> NoData:
     found = sorted({(run.study, run.site) for run in runs if run.epoch_time_s})
     if not found:
         return no_data(connection, choice, "cross-site", KINDS["cross-site"].needs)
     listed = ", ".join(f"{study} on {site}" for study, site in found)
-    return BadInput(
+    return NoData(
         Problem(
             f"cross-site needs runs of one study on two or more sites; measured so far: {listed}",
             hint=f"campaign run sites/OTHER.yaml --study {found[0][0]}, then campaign plot cross-site",

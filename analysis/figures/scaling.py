@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis import captions, style, work
 from analysis.figures import KINDS, Drawing
@@ -53,6 +53,11 @@ class Facet:
     def unit(self) -> str:
         """Unit of the throughput."""
         return next((row.throughput_unit for row in self.rows if row.throughput_unit), "samples/s")
+
+
+def params_of(runs: Sequence[RunPoint]) -> dict[Key, dict[str, Any]]:
+    """Parameters of each line."""
+    return {key_of(run): run.params for run in runs}
 
 
 def key_of(row: ScalingRow | RunPoint) -> Key:
@@ -139,7 +144,7 @@ def _facets(rows: Sequence[ScalingRow], runs: Sequence[RunPoint]) -> list[Facet]
                     short=study if together else f"{study} {group[0]}",
                     rows=tuple(row for row in own if row.site in group),
                     runs=tuple(run for run in measured if run.site in group),
-                    names=line_names(key for key in keys if key[0] in group),
+                    names=line_names((key for key in keys if key[0] in group), params=params_of(measured)),
                 )
             )
     return facets
@@ -149,7 +154,8 @@ def _notes(facets: Sequence[Facet], drawn: Sequence[Sequence[Line]]) -> list[str
     rows = [row for facet in facets for row in facet.rows]
     runs = [run for facet in facets for run in facet.runs]
     hollow = sum(len(line.invalid) for lines in drawn for line in lines)
-    notes = [captions.spread_note(rows), captions.invalid_note(runs, hollow), captions.quantisation_note(rows)]
+    notes = [captions.spread_note(rows), captions.invalid_note(runs, hollow), captions.duplication_note(rows)]
+    notes.append(captions.quantisation_note(rows))
     notes += captions.amdahl_notes(_fits(facets, drawn))
     return [note for note in notes if note]
 

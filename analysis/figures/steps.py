@@ -114,7 +114,7 @@ def _lines(rows: Sequence[StepRow]) -> dict[str, list[Bar]]:
     for key, by_size in sorted(collected.items(), key=lambda item: (item[0][1], names[item[0]])):
         name = f"{key[1]} · {names[key]}" if several else names[key]
         bars = [_bar(size, found) for size, found in sorted(by_size.items())]
-        lines[name] = [bar for bar in bars if sum(bar.parts.values()) > 0]
+        lines[name] = [bar for bar in bars if set(bar.parts) != {"other"} and sum(bar.parts.values()) > 0]
     return {name: bars for name, bars in lines.items() if bars}
 
 
