@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from campaign.job.claim import Claimed, claim
 from campaign.job.clock import JobClock, utc
@@ -117,9 +118,9 @@ class Job:
                 if supervisor.stop is not None and supervisor.stop.kind in ("term", "interrupt"):
                     self._ended = supervisor.stop.reason
         failed = b"" if supervisor is None else failed_log(supervisor.failures)
-        place = writer.finish(record(spec, clock, outcome, supervisor), failed)
-        log(f"run {spec.run_id} attempt {spec.attempt}: {outcome.state}{_why(outcome)}; record in {place}")
-        return outcome.state
+        place, final = writer.finish(record(spec, clock, outcome, supervisor), failed)
+        log(f"run {spec.run_id} attempt {spec.attempt}: {_ending(final)}; record in {place}")
+        return str(final["state"])
 
     def _deadline_s(self, spec: RunSpec, clock: JobClock) -> float:
         """Seconds after the run's start at which it must end: its own walltime, and the job's."""
@@ -131,9 +132,9 @@ class Job:
         return min(spec.walltime_s if len(self._specs) > 1 else left_s, left_s - margin_s)
 
 
-def _why(outcome: Outcome) -> str:
-    kind = f" ({outcome.fail_class})" if outcome.fail_class else ""
-    return f"{kind}: {outcome.reason}" if outcome.reason else kind
+def _ending(final: dict[str, Any]) -> str:
+    kind = f"{final['state']} ({final['fail_class']})" if final["fail_class"] else str(final["state"])
+    return f"{kind}: {final['reason']}" if final["reason"] else kind
 
 
 if __name__ == "__main__":

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 READ_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
+BEFORE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +93,49 @@ class JsonLines:
         """`from_end`: what the file holds now is of an earlier run."""
         self._path = path
         self._offset = 0
+        self._before = b""
+        """The bytes before the offset: another run's file, or a file begun anew, has others."""
+        self._changed_ns = 0
         self.bad_lines = 0
         if from_end:
-            with contextlib.suppress(OSError):
-                self._offset = path.stat().st_size
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                self._keep(file, file.seek(0, os.SEEK_END))
 
     def read(self, *, final: bool = False) -> list[Value]:
         """The values of the lines that have come; with `final`, of a last line without newline too."""
         try:
             with self._path.open("rb") as file:
-                if file.seek(0, 2) < self._offset:
-                    self._offset = 0  # the program has begun the file anew
+                if self._begun_anew(file):
+                    self._offset = 0
                 file.seek(self._offset)
                 data = file.read(READ_BYTES)
+                whole = final or (len(data) == READ_BYTES and b"\n" not in data)
+                end = len(data) if whole else data.rfind(b"\n") + 1
+                self._keep(file, self._offset + end)
         except OSError:
             return []
-        end = len(data) if final or (len(data) == READ_BYTES and b"\n" not in data) else data.rfind(b"\n") + 1
-        self._offset += end
         values: list[Value] = []
         for line in data[:end].splitlines():
             if line.strip():
                 values += self._parse(line)
         return values
+
+    def _begun_anew(self, file: BinaryIO) -> bool:
+        state = os.fstat(file.fileno())
+        if state.st_size < self._offset:
+            return True
+        if state.st_size == self._offset:
+            # as long as before, but written since: the same lines once more, not more lines
+            return state.st_mtime_ns != self._changed_ns
+        file.seek(self._offset - len(self._before))
+        return file.read(len(self._before)) != self._before
+
+    def _keep(self, file: BinaryIO, offset: int) -> None:
+        self._offset = offset
+        start = max(0, offset - BEFORE_BYTES)
+        file.seek(start)
+        self._before = file.read(offset - start)
+        self._changed_ns = os.fstat(file.fileno()).st_mtime_ns
 
     def _parse(self, line: bytes) -> list[Value]:
         try:

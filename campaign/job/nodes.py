@@ -74,17 +74,20 @@ class Nodes:
         """Bytes of records that nodes had to drop."""
         return sum(node.bytes_dropped for node in self.known.values())
 
+    def absent(self) -> list[str]:
+        """Names of the nodes whose agent has not come up, from the job's node list."""
+        return [self._name(rank) for rank in range(self._spec.nodes) if rank not in self.known]
+
     def missing(self) -> list[str]:
         """Names of the nodes whose last data did not come."""
+        ranks = range(self._spec.nodes)
+        return [self._name(rank) for rank in ranks if rank not in self.known or not self.known[rank].idle]
+
+    def _name(self, rank: int) -> str:
+        if rank in self.known:
+            return self.known[rank].name
         names = expand(os.environ.get("SLURM_JOB_NODELIST", "")) if self._spec.scheduler == "slurm" else []
-        missing = []
-        for rank in range(self._spec.nodes):
-            node = self.known.get(rank)
-            if node is None:
-                missing.append(names[rank] if rank < len(names) else f"node {rank}")
-            elif not node.idle:
-                missing.append(node.name)
-        return missing
+        return names[rank] if rank < len(names) else f"node {rank}"
 
     def lagging(self) -> str | None:
         """The rank that is furthest behind, when ranks differ: where to look after a hang."""

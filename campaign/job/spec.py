@@ -60,7 +60,9 @@ class RunSpec:
     gpus_per_node: int
     srun_args: list[str]
     record: dict[str, Any]
-    """{raw_ranks, window_steps, power} of the study."""
+    """{raw_ranks, window_steps, power} of the study. Optional: on_warning ("signal": the workload handles SIGUSR2),
+    hang_timeout_s, start_timeout_s, fail_grace_s (for other ranks after the first has failed), term_grace_s (between
+    SIGTERM and SIGKILL)."""
     group_readable: bool
     python: str
     """Interpreter of workload ranks."""

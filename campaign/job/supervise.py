@@ -67,6 +67,8 @@ class Supervisor:
         start_s = float(spec.record.get("start_timeout_s") or START_TIMEOUT_S[spec.scheduler])
         self._start_by = time.monotonic() + start_s
         hang_s = spec.record.get("hang_timeout_s")
+        self._term_grace_s = float(spec.record.get("term_grace_s", TERM_GRACE_S))
+        self._fail_grace_s = float(spec.record.get("fail_grace_s", FAIL_GRACE_S))
         self._hang_s = None if hang_s is None else float(hang_s)
         self._started = False
         self._ranks_ended = 0
@@ -209,7 +211,7 @@ class Supervisor:
         if self.failures.wants_tail(node.peer.node_rank, rank):
             self._hub.send(node.peer, {"k": "tail", "rank": rank})
         if self._fail_by is None:
-            self._fail_by = time.monotonic() + FAIL_GRACE_S
+            self._fail_by = time.monotonic() + self._fail_grace_s
 
     def _on_tail(self, node: Node, message: Message) -> None:
         self.failures.tails[message["rank"]] = message["lines"]
@@ -288,11 +290,9 @@ class Supervisor:
             self._stop(Stop("node", reason, scheduler_class(self._launcher.lines) or "node"))
 
     def _not_up(self, what: str) -> str:
-        missing = self.nodes.missing()
-        if not missing:
-            return what
-        names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-        return f"{what}; {len(missing)} of {self.spec.nodes} nodes missing: {names}"
+        absent = self.nodes.absent() or self.nodes.missing()
+        names = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
+        return f"{what}; {len(absent)} of {self.spec.nodes} nodes missing: {names}"
 
     def _stop(self, stop: Stop) -> None:
         """End the run: the first reason counts."""
@@ -311,7 +311,7 @@ class Supervisor:
             self._launcher.end(2.0 if self.nodes.known else 0.0)
 
     def _tell_stop(self, peer: Peer) -> None:
-        self._hub.send(peer, {"k": "stop", "grace_s": TERM_GRACE_S})
+        self._hub.send(peer, {"k": "stop", "grace_s": self._term_grace_s})
 
     def _await_tails(self) -> None:
         """The last lines that were asked for, from agents that still can send them."""

@@ -69,10 +69,11 @@ class RecordWriter:
         except OSError as error:
             self._lost(0, error)
 
-    def finish(self, record: dict[str, Any], failed_log: bytes = b"") -> Path:
-        """Write the final files and rename the folder; where the record is now.
+    def finish(self, record: dict[str, Any], failed_log: bytes = b"") -> tuple[Path, dict[str, Any]]:
+        """Write the final files and rename the folder; where the record is now, and what it says.
 
-        `record` has the keys of record.json except files; complete and bytes_dropped are adjusted here.
+        `record` has the keys of record.json except files. What could not be written shows in complete and
+        bytes_dropped, and a run that is done otherwise has failed: its measurements aren't all there.
         """
         self.flush()
         for name in (RESERVE_FILE, PARTIAL_FILE):
@@ -93,7 +94,7 @@ class RecordWriter:
         if self.trouble is not None and record["state"] == "done":
             record |= {"state": "failed", "reason": f"the record is not complete: {self.trouble}"}
             record["fail_class"] = "quota" if self.trouble.errno in FULL else "unknown"
-        return self._publish() if self._write_record(record) else self.folder
+        return (self._publish() if self._write_record(record) else self.folder), record
 
     def _publish(self) -> Path:
         try:
