@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from campaign.errors import BadInput, Problem
 from campaign.slurm.durations import SIZE_FORMS, TIME_FORMS, format_duration, parse_duration, parse_size
-from campaign.yamlfile import Document, KeyPath, Plain, load
+from campaign.yamlfile import Document, KeyPath, Plain, load, without_marks
 
 
 class Source(Protocol):
@@ -75,7 +75,8 @@ M = TypeVar("M", bound=FileModel)
 
 def load_model(path: Path, model: type[M], *, shown: str | None = None) -> M:
     """Read and check a YAML file. `shown` is the file name for messages. Raises `BadInput` with every error found."""
-    source = FileSource(load(path), shown or str(path))
+    name = shown or str(path)
+    source = FileSource(load(path, shown=name), name)
     return validate(source, model)
 
 
@@ -95,8 +96,9 @@ def validate(source: Source, model: type[M]) -> M:
 def problem_at(source: Source, path: KeyPath, message: str, **more: Any) -> Problem:
     """A `Problem` at a key of a source; the value is looked up when it isn't given."""
     file, line = source.place(path)
-    if "value" not in more:
-        more["value"] = _value_at(source.data, path)
+    value = more.pop("value") if "value" in more else _value_at(source.data, path)
+    # text of lists and mappings: problems stay hashable, and the same one is said once
+    more["value"] = str(without_marks(value)) if isinstance(value, list | dict) else value
     return Problem(message, file=file, line=line, key=dotted(path), **more)
 
 
@@ -321,7 +323,7 @@ def size(value: Any) -> Any:
 def scalar(value: Any) -> Any:
     """A single value (str, int, finite float, bool, None), without the mark of how it stood in the file."""
     if isinstance(value, str):
-        return str(value)
+        return _without_nul(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise refuse("must be finite", allowed="a finite number")
     if value is None or isinstance(value, bool | int | float):
@@ -343,7 +345,11 @@ def _word(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise refuse("must be a string", allowed='a string: "1"')
+        raise refuse("must be a string", allowed="a string", hint=f'write it quoted: "{value}"')
+    return _without_nul(value)
+
+
+def _without_nul(value: str) -> str:
     if "\0" in value:
         raise refuse("holds a NUL character, which no argument of a program can")
     return str(value)

@@ -69,30 +69,32 @@ class Document:
         return self.lines.get(path, 1)
 
 
-def load(path: Path) -> Document:
-    """Read a YAML file whose top level is a mapping. Raises `BadInput` with file and line."""
-    return parse(_read(path), path)
+def load(path: Path, *, shown: str | None = None) -> Document:
+    """Read a YAML file whose top level is a mapping. Raises `BadInput` with file (as `shown`) and line."""
+    name = shown or str(path)
+    return parse(_read(path, name), path, shown=name)
 
 
-def parse(text: str, path: Path) -> Document:
-    """Read YAML text as if it stood in `path`. Raises `BadInput` with file and line."""
-    composer = _Composer(path)
+def parse(text: str, path: Path, *, shown: str | None = None) -> Document:
+    """Read YAML text as if it stood in `path`. Raises `BadInput` with file (as `shown`) and line."""
+    name = shown or str(path)
+    composer = _Composer(name)
     try:
         root = composer.document(_events(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         detail = ", ".join(part for part in (error.context, error.problem) if part)
-        raise _bad(path, None if mark is None else mark.line + 1, f"not valid YAML: {detail}") from None
+        raise _bad(name, None if mark is None else mark.line + 1, f"not valid YAML: {detail}") from None
     except YAMLError as error:
         # ReaderError: a control character; it knows a position, not a line
         position = getattr(error, "position", None)
         line = text.count("\n", 0, position) + 1 if isinstance(position, int) else None
-        raise _bad(path, line, f"not valid YAML: {getattr(error, 'reason', None) or error}") from None
+        raise _bad(name, line, f"not valid YAML: {getattr(error, 'reason', None) or error}") from None
     if root is None:
-        raise _bad(path, 1, "the file is empty", allowed="a mapping (`key: value` lines)")
+        raise _bad(name, 1, "the file is empty", allowed="a mapping (`key: value` lines)")
     if not isinstance(root.value, dict):
         kind = "a list" if isinstance(root.value, list) else "a single value"
-        raise _bad(path, root.line, f"the top level is {kind}", allowed="a mapping (`key: value` lines)")
+        raise _bad(name, root.line, f"the top level is {kind}", allowed="a mapping (`key: value` lines)")
     lines: dict[KeyPath, int] = {}
     return Document(path, _plain_data(root, (), lines), lines, text)
 
@@ -100,7 +102,7 @@ def parse(text: str, path: Path) -> Document:
 def parse_value(text: str) -> Any:
     """One value as on a command line (`--set key=VALUE`): YAML 1.2 core, without `Plain`. Raises ValueError."""
     try:
-        root = _Composer(Path("--set")).document(_events(text))
+        root = _Composer("--set").document(_events(text))
     except (YAMLError, BadInput) as error:
         detail = error.problems[0].message if isinstance(error, BadInput) else getattr(error, "problem", str(error))
         raise ValueError(f"not a YAML value: {detail}") from None
@@ -116,19 +118,19 @@ def without_marks(value: Any) -> Any:
     return str(value) if isinstance(value, Plain) else value
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, name: str) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise BadInput(Problem(f"can't be read: {error.strerror or error}", file=str(path))) from None
+        raise BadInput(Problem(f"can't be read: {error.strerror or error}", file=name)) from None
     if len(raw) > MAX_BYTES:
-        raise _bad(path, None, f"the file has {len(raw)} bytes", allowed=f"at most {MAX_BYTES}")
+        raise _bad(name, None, f"the file has {len(raw)} bytes", allowed=f"at most {MAX_BYTES}")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         byte = f"byte 0x{raw[error.start]:02x}"
-        raise _bad(path, line, f"not UTF-8 text ({byte})", hint="save the file as UTF-8") from None
+        raise _bad(name, line, f"not UTF-8 text ({byte})", hint="save the file as UTF-8") from None
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -136,8 +138,8 @@ def _events(text: str) -> Iterator[Any]:
     return events
 
 
-def _bad(path: Path, line: int | None, message: str, **more: Any) -> BadInput:
-    return BadInput(Problem(message, file=str(path), line=line, **more))
+def _bad(name: str, line: int | None, message: str, **more: Any) -> BadInput:
+    return BadInput(Problem(message, file=name, line=line, **more))
 
 
 @dataclass(slots=True)
@@ -153,8 +155,8 @@ class _Node:
 class _Composer:
     """Events to nodes; all errors carry the file's name and a line."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.anchors: dict[str, _Node | None] = {}
 
     def document(self, events: Iterator[Any]) -> _Node | None:
@@ -171,15 +173,15 @@ class _Composer:
     def _check_document(self, event: Any, documents: int) -> None:
         line = event.start_mark.line + 1
         if documents > 1:
-            raise _bad(self.path, line, "a second YAML document starts here", allowed="one document a file")
+            raise _bad(self.name, line, "a second YAML document starts here", allowed="one document a file")
         if event.version is not None and tuple(event.version) != (1, 2):
             version = ".".join(str(part) for part in event.version)
-            raise _bad(self.path, line, f"%YAML {version} is not read", allowed="YAML 1.2", hint="remove the line")
+            raise _bad(self.name, line, f"%YAML {version} is not read", allowed="YAML 1.2", hint="remove the line")
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
         line = event.start_mark.line + 1
         if depth > MAX_DEPTH:
-            raise _bad(self.path, line, "nested too deeply", allowed=f"at most {MAX_DEPTH} levels")
+            raise _bad(self.name, line, "nested too deeply", allowed=f"at most {MAX_DEPTH} levels")
         if isinstance(event, AliasEvent):
             return self._alias(event.anchor, line)
         if event.anchor is not None:
@@ -199,16 +201,16 @@ class _Composer:
 
     def _alias(self, name: str, line: int) -> _Node:
         if name not in self.anchors:
-            raise _bad(self.path, line, f"alias *{name} has no anchor &{name} above it")
+            raise _bad(self.name, line, f"alias *{name} has no anchor &{name} above it")
         node = self.anchors[name]
         if node is None:
-            raise _bad(self.path, line, f"alias *{name} stands inside its own anchor")
+            raise _bad(self.name, line, f"alias *{name} stands inside its own anchor")
         return node
 
     def _grown(self, size: int, line: int) -> int:
         if size > MAX_NODES:
             message = "the file grows too large when its aliases are expanded"
-            raise _bad(self.path, line, message, allowed=f"at most {MAX_NODES} values")
+            raise _bad(self.name, line, message, allowed=f"at most {MAX_NODES} values")
         return size
 
     def _sequence(self, events: Iterator[Any], line: int, depth: int) -> _Node:
@@ -229,7 +231,7 @@ class _Composer:
             key = self._key(event, key_line)
             if key in entries:
                 message = f"key {key!r} stands twice (first on line {key_lines[key]})"
-                raise _bad(self.path, key_line, message, key=key, hint="remove one of them")
+                raise _bad(self.name, key_line, message, key=key, hint="remove one of them")
             entries[key] = self._node(next(events), events, depth + 1)
             key_lines[key] = key_line
             size = self._grown(size + entries[key].size, key_line)
@@ -239,12 +241,12 @@ class _Composer:
         if isinstance(event, ScalarEvent):
             key = self._scalar(event, line)
             if key == "<<" and isinstance(key, Plain):
-                raise _bad(self.path, line, "merge keys (<<) are not part of YAML 1.2", hint="write the keys out")
+                raise _bad(self.name, line, "merge keys (<<) are not part of YAML 1.2", hint="write the keys out")
             if isinstance(key, str):
                 return str(key)
             hint = f'quote it: "{event.value}"'
-            raise _bad(self.path, line, f"key {event.value!r} is not a string", hint=hint)
-        raise _bad(self.path, line, "a key must be a single string")
+            raise _bad(self.name, line, f"key {event.value!r} is not a string", hint=hint)
+        raise _bad(self.name, line, "a key must be a single string")
 
     def _check_tag(self, event: Any, kind: str, line: int) -> None:
         if event.tag not in (None, "!", _CORE + kind):
@@ -253,11 +255,11 @@ class _Composer:
     def _refused_tag(self, tag: str, line: int) -> BadInput:
         shown = "!!" + tag.removeprefix(_CORE) if tag.startswith(_CORE) else tag
         allowed = "plain values; of tags only !!str !!int !!float !!bool !!null !!seq !!map"
-        return _bad(self.path, line, f"tag {shown} is refused: no tag may build an object", allowed=allowed)
+        return _bad(self.name, line, f"tag {shown} is refused: no tag may build an object", allowed=allowed)
 
     def _scalar(self, event: Any, line: int) -> Any:
-        text: str = event.value
         try:
+            text = _joined(event.value)
             if event.tag is None:
                 return resolve_plain(text) if event.style is None else text
             if event.tag in ("!", _CORE + "str"):
@@ -266,7 +268,18 @@ class _Composer:
                 raise self._refused_tag(event.tag, line)
             return _TAGGED[event.tag](text)
         except ValueError as error:
-            raise _bad(self.path, line, str(error), value=text[:80]) from None
+            shown = event.value[:80].encode("utf-8", "backslashreplace").decode()
+            raise _bad(self.name, line, str(error), value=shown) from None
+
+
+def _joined(text: str) -> str:
+    """Escaped surrogates (`"\\ud83d\\ude00"`, as JSON writers make) as the character that a pair of them means."""
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("a lone surrogate is no character") from None
 
 
 def resolve_plain(text: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ class _Builder:
         """Raise every error that was found."""
         self.warnings += self._unseen.values()
         if self.errors:
-            raise BadInput(list(dict.fromkeys(_hashable(self.errors))))
+            raise BadInput(list(dict.fromkeys(self.errors)))
 
     # -- one study on one site ---------------------------------------------------------------------------------------
 
@@ -221,13 +221,3 @@ class _Builder:
             gated = first_index is not None and place > 0
             part, repeat = own[run_id]
             self.runs[run_id] = maker.run(part, repeat, run_id, order=len(self.runs), gate=gate, gated=gated)
-
-
-def _hashable(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Problems whose value can't be hashed (a list) with its text instead."""
-    for problem in problems:
-        try:
-            hash(problem)
-        except TypeError:
-            problem = dataclasses.replace(problem, value=repr(problem.value))
-        yield problem

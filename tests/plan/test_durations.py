@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
@@ -17,7 +18,23 @@ TIMES = [
     ("25:00:00", 90000), ("1-2", 93600), ("1-30", 194400), ("1-2:3", 93780), ("1-2:3:4", 93784), ("0-0:0:1", 1),
     ("2-00:00:00", 172800),
 ]  # fmt: skip
-NOT_TIMES = ["", "x", "1.5", "1:2:3:4", "1-2:3:4:5", "+5", "1:", ":5", "::", "1-:5", "1h", "10:00:00am", "1 2", "٣", "-5"]
+NOT_TIMES = [
+    "",
+    "x",
+    "1.5",
+    "1:2:3:4",
+    "1-2:3:4:5",
+    "+5",
+    "1:",
+    ":5",
+    "::",
+    "1-:5",
+    "1h",
+    "10:00:00am",
+    "1 2",
+    "٣",
+    "-5",
+]
 
 
 @pytest.mark.parametrize(("text", "seconds"), TIMES)
@@ -37,22 +54,23 @@ def test_unlimited_only_where_it_is_allowed() -> None:
         parse_duration("UNLIMITED")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**8))
 def test_a_written_time_reads_back(seconds: int) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e6))
 def test_a_fraction_of_a_second_is_rounded_up(seconds: float) -> None:
     assert 0 <= parse_duration(format_duration(seconds)) - seconds <= 1
 
 
+@settings(deadline=None)
 @given(st.text(max_size=12))
 def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
-    try:
+    with contextlib.suppress(ValueError):
         assert parse_duration(text, unlimited=True) >= 0
-    except ValueError:
-        pass
 
 
 _FIELD = st.integers(0, 500).map(str)
@@ -101,6 +119,7 @@ def test_a_size_without_a_unit_or_with_a_strange_one_is_refused(text: str) -> No
         parse_size(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1 << 60))
 def test_a_written_size_is_the_size_in_whole_kilobytes(size: int) -> None:
     assert parse_size(format_size(size)) == size // 1024 * 1024
