@@ -51,6 +51,10 @@ def open_store(
     host), `BadInput` when the file is missing, not a store, written by a newer version, or on a file system whose
     locks don't work, `CampaignError` when DuckDB fails while the store is open.
     """
+    path = path.absolute()  # DuckDB takes some relative names for something else: `:memory:`, `md:name`
+    if "?" in str(path):
+        raise BadInput(Problem("DuckDB can't keep a file below a path with `?`", str(path),
+                               hint="name another file with --store"))  # fmt: skip
     if not write:
         _require_store(path)
     with explained(path):

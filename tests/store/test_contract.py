@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from campaign.store.collect import collect
 from campaign.store.db import open_store
 from campaign.store.recordfile import Exit, File, RecordHead
 from campaign.tables import EVENTS, RECORD_TABLES, record_schema
-from tests.store.world import TABLES, World, record_json
+from tests.store.world import TABLES, record_json
 
 CONTRACT = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
 
@@ -39,10 +38,9 @@ def promised_views() -> dict[str, tuple[list[str], list[str]]]:
 
 
 @pytest.fixture
-def store(world: World) -> Path:
-    """An empty store."""
-    collect(world, world.store)
-    return world.store
+def store(empty_store: Path) -> Path:
+    """An empty store, only read."""
+    return empty_store
 
 
 def described(store: Path) -> dict[str, dict[str, str]]:

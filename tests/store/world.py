@@ -97,7 +97,9 @@ class World:
 
     def sqlite(self) -> sqlite3.Connection:
         """The ledger, to write into."""
-        return sqlite3.connect(self.ledger_path)
+        db = sqlite3.connect(self.ledger_path)
+        db.execute("PRAGMA synchronous = OFF")  # a test's ledger may be lost
+        return db
 
     # -- ledger ------------------------------------------------------------------------------------------------------
 
