@@ -210,3 +210,15 @@ def test_a_folder_that_is_no_bed_is_left_alone(tmp_path: Path, monkeypatch: pyte
 def test_wrong_settings_are_named(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Settings.from_environment(**wrong)
+
+
+def test_nodes_see_what_a_job_of_this_clone_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what lies below a private folder is named, and once."""
+    monkeypatch.chdir("/tmp")
+    monkeypatch.setenv("TESTBED_KEEP", "/tmp/a/b:/tmp/a:/usr/share:/dev/shm/c")
+    keep = Settings.from_environment().keep
+    assert {Path("/tmp/a"), Path("/dev/shm/c")} <= set(keep)
+    assert not {Path("/tmp"), Path("/tmp/a/b"), Path("/usr/share")} & set(keep)
+    for path in (REPOSITORY, Path(sys.executable).resolve()):
+        if Path("/tmp") in path.parents:
+            assert any(folder == path or folder in path.parents for folder in keep)

@@ -120,7 +120,7 @@ def _status(bed: Testbed, *, as_json: bool) -> int:
     elif not bed.exists:
         print(f"no test bed at {bed.settings.root}")
     else:
-        limits = "job memory is limited" if bed.memory_limits else "job memory is NOT limited (no cgroup v1)"
+        limits = "job memory is limited" if bed.memory_limits else "job memory is NOT limited"
         print(f"{bed.settings.root}: {limits}; shared folder: {bed.layout.shared}")
         for cluster in bed.clusters:
             nodes = ", ".join(f"{node} {state}" for node, state in clusters[cluster.name].items())

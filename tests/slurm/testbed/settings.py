@@ -101,14 +101,21 @@ def default_users() -> tuple[str, ...]:
 
 def default_keep() -> tuple[Path, ...]:
     """What a job of this clone needs: the repository, the Python that runs us, the working directory."""
-    return tuple(Path(path).resolve() for path in (REPOSITORY, sys.prefix, sys.base_prefix, Path.cwd()))
+    python = Path(sys.executable)
+    homes = [python.parent.parent]
+    while python.is_symlink():
+        # a venv's python is a chain of links, and each of them must lead somewhere on the nodes too
+        python = python.parent / python.readlink()
+        homes.append(python.parent.parent)
+    paths = [REPOSITORY, Path(sys.prefix), Path(sys.base_prefix), Path.cwd(), *homes]
+    return tuple(form for path in paths for form in (path.absolute(), path.resolve()))
+
+
+PRIVATE = (Path("/tmp"), Path("/dev/shm"))
+"""Folders of which each node has its own."""
 
 
 def _outermost(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Without folders that lie in another one of them, and without those the nodes see anyway."""
-    private = [path for path in dict.fromkeys(paths) if path.parts[:2] == ("/", "tmp") or _below(path, "/dev/shm")]
-    return tuple(path for path in private if not any(other in path.parents for other in private))
-
-
-def _below(path: Path, folder: str) -> bool:
-    return Path(folder) in path.parents
+    """Those that lie in a private folder, without those that lie in another one of them."""
+    hidden = [path for path in dict.fromkeys(paths) if any(folder in path.parents for folder in PRIVATE)]
+    return tuple(path for path in hidden if not any(other in path.parents for other in hidden))
