@@ -97,9 +97,13 @@ def shared(request: pytest.FixtureRequest, testbed: Testbed) -> Iterator[Path]:
 
 
 @pytest.fixture
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test's own empty HOME; where jobs run on the bed, one that the nodes see too."""
+def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The test's own empty HOME; where jobs run on the bed, one that the nodes see too. Kept after a failure."""
     if "testbed" not in request.fixturenames:
-        return tmp_path_factory.mktemp("home")
-    folder = request.getfixturevalue("shared").parent
-    return Path(tempfile.mkdtemp(prefix="home-", dir=folder))
+        yield tmp_path_factory.mktemp("home")
+        return
+    testbed: Testbed = request.getfixturevalue("testbed")
+    folder = Path(tempfile.mkdtemp(prefix="home-", dir=testbed.layout.shared))
+    yield folder
+    if not request.node.stash.get(_FAILED, False):
+        shutil.rmtree(folder, ignore_errors=True)
