@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaign.errors import BadInput
@@ -72,6 +72,7 @@ CALLS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(CALLS)
 def test_the_order_of_calls_is_kept(
     tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[str, int, float]]

@@ -85,7 +85,8 @@ def fail_class(failure: Failure) -> FailClass:
     if failure.oom_kill:
         return "oom_host"
     found = match_lines(failure.lines)
-    if found is not None and not (found == "user" and failure.signal is not None):
+    # a traceback alone tells less than the way it ended
+    if found is not None and found != "user":
         return found
     if failure.code in (126, 127):
         return "config"

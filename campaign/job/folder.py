@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import shutil
 import socket
 import time
@@ -27,7 +26,7 @@ class NodeFolder:
     def __init__(self, node_local: Path, run_id: str, attempt: int) -> None:
         """Make the folder. Raises OSError when the place is full or may not be written."""
         node_local.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = node_local / f"{run_id}.a{attempt}.{secrets.token_hex(4)}"
+        self.path = node_local / f"{run_id}.a{attempt}.{os.urandom(4).hex()}"
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaign.job.metricsource import JsonLines, LineMatcher, Value, patterns
@@ -52,6 +52,7 @@ def test_metrics_from_output_json_lines_and_files(site: Site) -> None:
 LINES = st.lists(st.sampled_from(["step 1 loss=0.5", "noise", "step 20 loss=1e-3", "loss=nan step", ""]), max_size=12)
 
 
+@settings(deadline=None)
 @given(LINES, st.lists(st.integers(0, 300), max_size=8), st.booleans())
 def test_matches_do_not_depend_on_how_the_output_comes(lines: list[str], cuts: list[int], ended: bool) -> None:
     data = "\n".join(lines).encode() + (b"\n" if ended else b"")

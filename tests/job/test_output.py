@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaign.job.console import LIVE_BYTES, Console
@@ -121,6 +121,7 @@ TEXT = st.binary(max_size=400).map(lambda data: bytes(b"ab\n"[byte % 3] for byte
 CUTS = st.lists(st.integers(0, 1000), max_size=12)
 
 
+@settings(deadline=None)
 @given(TEXT, CUTS)
 def test_line_tail_keeps_the_last_lines_however_they_come(data: bytes, cuts: list[int]) -> None:
     tail = LineTail(lines=3, line_bytes=5)
@@ -132,6 +133,7 @@ def test_line_tail_keeps_the_last_lines_however_they_come(data: bytes, cuts: lis
     assert tail.lines() == lines[-3:]
 
 
+@settings(deadline=None)
 @given(TEXT, CUTS, st.lists(st.booleans(), min_size=20, max_size=20))
 def test_pending_and_console_show_the_first_and_the_last_bytes(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, cuts: list[int], takes: list[bool]
