@@ -55,7 +55,17 @@ def build_plan(
         runs=tuple(builder.runs.values()),
         warnings=tuple(dict.fromkeys(builder.warnings)),
     )
-    return dataclasses.replace(plan, plan_id=plan_id(plan))
+    return dataclasses.replace(plan, plan_id=plan_id(plan), warnings=(*plan.warnings, *_over_cap(project, plan)))
+
+
+def _over_cap(project: Project, plan: Plan) -> Iterator[Problem]:
+    """A warning when the runs that can run cost more GPU-hours than campaign.yaml allows the project."""
+    cap = project.config.caps.gpu_hours
+    wanted = sum(run.price.gpu_h or 0.0 for run in plan.runs if run.can_run)
+    if cap is not None and wanted > cap:
+        message = f"the plan may cost {wanted:.4g} GPU-h, more than the project's cap"
+        hint = "fewer points or repeats, a shorter walltime, or another cap"
+        yield project.config.problem(("caps", "gpu_hours"), message, allowed=f"at most {cap:g} GPU-h", hint=hint)
 
 
 def plan_id(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from campaign.errors import Problem
-from campaign.plan.shape import Shape, refusal
+from campaign.plan.shape import Shape, refusals
 from campaign.site import Site
 from campaign.slurm.durations import format_duration, format_size
 from campaign.study import Study
@@ -37,19 +37,16 @@ class _Check:
             yield from self._memory()
 
     def _partition(self) -> Iterator[Problem]:
-        reason = refusal(self.partition, self.shape.nodes, self.shape.walltime_s)
-        if reason is None:
-            return
-        name = self.shape.partition
+        name, nodes = self.shape.partition, self.shape.nodes
         where = f"partition {name} of {self.site.name}"
-        if reason == "down":
-            yield self._problem("partition", f"{where} is down", name, ("partitions", name, "down"), reason)
-        elif reason.endswith("nodes"):
-            key = "max_nodes" if reason.startswith("at most") else "min_nodes"
-            message = f"{self.shape.nodes} nodes don't fit {where}"
-            yield self._problem("nodes", message, self.shape.nodes, ("partitions", name, key), reason)
-        else:
-            yield self._too_long(f"{where}", ("partitions", name, "max_time"), reason)
+        for key, reason in refusals(self.partition, nodes, self.shape.walltime_s).items():
+            limit: KeyPath = ("partitions", name, key)
+            if key == "down":
+                yield self._problem("partition", f"{where} is down", name, limit, reason)
+            elif key == "max_time":
+                yield self._too_long(where, limit, reason)
+            else:
+                yield self._problem("nodes", f"{nodes} nodes don't fit {where}", nodes, limit, reason)
 
     def _too_long(self, where: str, limit: KeyPath, allowed: str) -> Problem:
         clock = format_duration(self.shape.walltime_s)

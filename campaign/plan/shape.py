@@ -135,28 +135,27 @@ class Shaper:
             return site.default_partition, ()
         reasons = {}
         for name in site.partition_by_size:
-            reason = refusal(site.partitions[name], nodes, self.walltime_s)
-            if reason is None:
+            against = refusals(site.partitions[name], nodes, self.walltime_s)
+            if not against:
                 return name, ()
-            reasons[name] = reason
+            reasons[name] = ", ".join(against.values())
         path = self.study.axis_paths().get("nodes", ("resources", "nodes"))
         shown = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         message = f"no partition of {site.name} admits {nodes} nodes for {format_duration(self.walltime_s)}"
         return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown),)
 
 
-def refusal(partition: Partition, nodes: int, walltime_s: float) -> str | None:
-    """Why a partition doesn't admit this size, or None. Unknown limits admit."""
-    if partition.down:
-        return "down"
+def refusals(partition: Partition, nodes: int, walltime_s: float) -> dict[str, str]:
+    """What a partition has against this size: the limit's key and what it allows. Unknown limits admit."""
+    reasons = {"down": "down"} if partition.down else {}
     most = min((limit for limit in (partition.max_nodes, partition.nodes) if limit is not None), default=None)
     if most is not None and nodes > most:
-        return f"at most {most} nodes"
+        reasons["max_nodes" if most == partition.max_nodes else "nodes"] = f"at most {most} nodes"
     if partition.min_nodes is not None and nodes < partition.min_nodes:
-        return f"at least {partition.min_nodes} nodes"
+        reasons["min_nodes"] = f"at least {partition.min_nodes} nodes"
     if partition.max_time is not None and walltime_s > partition.max_time:
-        return f"at most {format_duration(partition.max_time)}"
-    return None
+        reasons["max_time"] = f"at most {format_duration(partition.max_time)}"
+    return reasons
 
 
 def batches(study: Study, params: Mapping[str, Any], world_size: int) -> tuple[int | None, int | None, list[Problem]]:
