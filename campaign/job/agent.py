@@ -37,7 +37,7 @@ PINGS = 8
 CONSOLE_S = 0.5
 LOOK_S = 0.5
 PING_S = 20.0
-TERM_GRACE_S = 8.0
+TERM_GRACE_S = 3.0
 FAREWELL_S = 10.0
 """How long a finished agent waits for the head's `end` after a signal."""
 
@@ -209,6 +209,7 @@ class Agent:
         if self.stopping:
             return
         self.stopping = True
+        self.link.send({"k": "stopping"})
         self.kill_at = time.monotonic() + grace_s
         for rank in self.ranks:
             if rank.exit is None:

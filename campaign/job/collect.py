@@ -16,7 +16,7 @@ from campaign.record import STEP, STEP_TAG
 
 MAX_OBSERVATIONS = 200_000
 """Of one node in one run: a loop that observes every microsecond must not fill the head's memory."""
-ROUND_BYTES = 8 << 20
+ROUND_BYTES = 2 << 20
 """Read from one rank's file before the next one has its turn."""
 
 

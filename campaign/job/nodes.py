@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,11 +26,15 @@ class Node:
     port: int | None
     ready: bool = False
     launched: bool = False
+    stopping: bool = False
+    """It has been told to end its ranks, and has said so."""
     idle: bool = False
     gone: bool = False
     wall_offset_s: float = 0.0
     bytes_dropped: int = 0
     progress: int = -1
+    heard_at: float = field(default_factory=time.monotonic)
+    """When it last said something (time.monotonic)."""
     last_steps: dict[str, int] = field(default_factory=dict)
 
     @property

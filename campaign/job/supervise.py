@@ -28,7 +28,10 @@ FAIL_GRACE_S = 10.0
 """After the first rank has failed the others have so long to say what they saw, then they are ended."""
 STOP_LIMIT_S = 20.0
 """For the agents' last data after a stop. Slurm kills KillWait (30 s by default) after its SIGTERM."""
-TERM_GRACE_S = 8.0
+TERM_GRACE_S = 3.0
+"""Between SIGTERM and SIGKILL for ranks. Short: a site's KillWait may be, and the record has to be written in it."""
+QUIET_S = 3.0
+"""An agent that doesn't answer a stop for so long, or says nothing for so long after the grace, is lost."""
 LAUNCHER_S = 2.0
 """What the agents had sent may arrive a little after their step has ended."""
 TAIL_LIMIT_S = 3.0
@@ -85,6 +88,7 @@ class Supervisor:
             "exit": self._on_exit,
             "tail": self._on_tail,
             "idle": self._on_idle,
+            "stopping": self._on_stopping,
             "terminated": self._on_terminated,
             "failed": self._on_cant,
         }
@@ -131,11 +135,17 @@ class Supervisor:
 
     def _over(self) -> bool:
         now = time.monotonic()
-        if self._stop_by is not None and now > self._stop_by:
+        if self._stop_by is not None and (now > self._stop_by or not self._still_expected(now)):
             return True
         if self.nodes.complete and self.nodes.over:
             return not self._may_be_terminated()
         return self.stop is not None and self.nodes.over and self._launcher.ended()
+
+    def _still_expected(self, now: float) -> bool:
+        """After a stop: whether any node may still send its last data."""
+        since = (now - QUIET_S, now - QUIET_S - self._term_grace_s)
+        unfinished = [node for node in self.nodes.known.values() if not node.over]
+        return not unfinished or any(node.heard_at > since[node.stopping] for node in unfinished)
 
     def _may_be_terminated(self) -> bool:
         """Only SIGTERM has ended ranks, and we may be about to hear of it ourselves."""
@@ -166,7 +176,9 @@ class Supervisor:
         if message["k"] == "hello":
             self._on_hello(peer, message)
         else:
-            self._handlers[message["k"]](self.nodes.known[peer.node_rank], message)
+            node = self.nodes.known[peer.node_rank]
+            node.heard_at = time.monotonic()
+            self._handlers[message["k"]](node, message)
 
     def _on_hello(self, peer: Peer, message: Message) -> None:
         assert peer.node_rank is not None
@@ -221,6 +233,9 @@ class Supervisor:
         node.bytes_dropped = message["bytes_dropped"]
         node.last_steps = message["last_steps"]
         node.wall_offset_s = message["wall_offset_ns"] / 1e9
+
+    def _on_stopping(self, node: Node, message: Message) -> None:
+        node.stopping = True
 
     def _on_terminated(self, node: Node, message: Message) -> None:
         self._stop(Stop("term", f"the job was told to end ({message['signal']} on {node.name})"))
@@ -301,10 +316,12 @@ class Supervisor:
         if stop.kind == "term" and self.clock.elapsed_s() >= self._deadline_s:
             stop = Stop("deadline", f"the time limit of {self.spec.walltime_s:g} s was reached")
         self.stop = stop
-        self._stop_by = time.monotonic() + STOP_LIMIT_S
+        now = time.monotonic()
+        self._stop_by = now + STOP_LIMIT_S
         self._log(stop.reason)
         for node in self.nodes.known.values():
             if not node.over:
+                node.heard_at = now
                 self._tell_stop(node.peer)
         if not self.nodes.complete:
             # agents that aren't up yet need not be waited for
