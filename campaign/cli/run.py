@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, flags
-from campaign.errors import EXIT_FAILED, CampaignError, Problem
+from campaign.errors import EXIT_FAILED, Problem
 from campaign.submit.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -134,22 +134,23 @@ def _answer(context: Context, project: Project, plan: Plan, plots: bool) -> None
     """Collect, then the table and the figures; what can't be drawn is a warning, the runs stay done."""
     from campaign.store.collect import collect
 
-    collected = collect(project, project.store_path, progress=context.note)
+    collected = collect(project, project.store_path, note=context.note)
     for reject in collected.rejects:
         context.warn(Problem(f"record set aside: {reject.reason}", str(reject.path)))
-    studies = tuple(dict.fromkeys(planned.study for planned in plan.runs))
     try:
-        from analysis.answers import draw, scaling_text
+        from analysis.answers import draw_all, scaling_text
     except ImportError as error:
-        context.warn(Problem(f"no figures: {error}", hint="pip install 'campaign[plots]'"))
+        context.warn(Problem(f"no table and no figures: {error}", hint="pip install 'campaign[plots]'"))
         return
-    context.say(scaling_text(project.store_path, studies=studies))
+    sites, studies = tuple(plan.sites), tuple(dict.fromkeys(planned.study for planned in plan.runs))
+    console = context.console()
+    table = scaling_text(
+        project.store_path, sites=sites, studies=studies, width=console.width, colour=sys.stdout.isatty()
+    )
+    if table:
+        context.say(table)
     if plots:
-        try:
-            figures = draw(project.store_path, project.figures_dir, sites=tuple(plan.sites), studies=studies)
-        except CampaignError as error:
-            context.warn(error.problems[0])
-            return
-        context.data["figures"] = [str(path) for path in figures]
-        for path in figures:
-            context.say(str(path))
+        drawn = draw_all(project.store_path, project.figures_dir, sites=sites, studies=studies, warn=context.warn)
+        files = [str(path) for plotted in drawn for path in plotted.files]
+        context.data["figures"] = files
+        context.say("\n".join(files))

@@ -33,7 +33,7 @@ def main(folder: str, command: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    job = executor._submit_command(shlex.join([*_own_gpus(), *shlex.split(command)]))
+    job: submitit.Job[None] = executor._submit_command(shlex.join([*_own_gpus(), *shlex.split(command)]))
     os.write(answer, f"{job.job_id}\n".encode())
     os._exit(0)  # no destructor of submitit's job may touch the process
 

@@ -19,7 +19,7 @@ Ending = tuple[dict[str, Any], dict[str, Any]]
 
 def run_dir(job: Row) -> Path:
     """Folder of the run: claims and attempts."""
-    run_id = job["run_id"]
+    run_id: str = job["run_id"]
     return Path(job["submit_dir"]).parent.parent / "runs" / run_id[:2] / run_id
 
 

@@ -63,7 +63,7 @@ class Overview:
 
 def overview(ledger: Ledger, run_ids: Sequence[str] | None = None) -> Overview:
     """Counts over all runs, or over `run_ids`. Hours are of attempts that ended, from start and end of their jobs."""
-    restrict, values = "", []
+    restrict = ""
     if run_ids is not None:
         ledger.db.execute("CREATE TEMP TABLE IF NOT EXISTS wanted (run_id TEXT PRIMARY KEY)")
         ledger.db.execute("DELETE FROM wanted")
@@ -72,8 +72,7 @@ def overview(ledger: Ledger, run_ids: Sequence[str] | None = None) -> Overview:
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for row in ledger.query(
         f"SELECT site, study, state, superseded_by IS NOT NULL AS old, count(*) AS n FROM runs {restrict} "
-        "GROUP BY 1, 2, 3, 4",
-        values,
+        "GROUP BY 1, 2, 3, 4"
     ):
         group = groups.setdefault((row["site"], row["study"]), {"counts": {}, "old": 0})
         if row["old"]:

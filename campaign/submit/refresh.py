@@ -73,12 +73,15 @@ def refresh(
     return report
 
 
+Reports = dict[tuple[str, int | None], JobReport]
+
+
 @dataclass(frozen=True)
 class _Answers:
-    """What both queries said, by (tag, array index)."""
+    """What both queries said, by (job id or tag, array index)."""
 
-    squeue: dict[tuple[str, int | None], JobReport]
-    sacct: dict[tuple[str, int | None], JobReport] | None
+    squeue: Reports
+    sacct: Reports | None
     """None: the site has no accounting, or sacct failed."""
     sacct_asked: bool
 
@@ -87,15 +90,31 @@ class _Answers:
         """True when absence means absence: every query the site has was answered."""
         return not self.sacct_asked or self.sacct is not None
 
-    def find(self, tag: str, index: int) -> JobReport | None:
-        """The newest word on one array element: squeue on what lives, sacct on what has ended."""
-        live = self.squeue.get((tag, index)) or self.squeue.get((tag, None))
-        ended = None
-        if self.sacct is not None:
-            ended = self.sacct.get((tag, index)) or self.sacct.get((tag, None))
+    def find(self, job: Row) -> JobReport | None:
+        """The newest word on one array element: squeue on what lives, sacct on what has ended.
+
+        By job id once it is known: for some seconds sacct may name a job `allocation`, when slurmdbd hears of a step
+        before it hears of the job.
+        """
+        name = job["job_id"] or job["tag"]
+        live = _look(self.squeue, name, job["array_index"])
+        ended = _look(self.sacct or {}, name, job["array_index"])
         if live is not None and (ended is None or run_state(live.slurm_state)[0] not in FINAL):
             return live
         return ended or live
+
+
+def _look(reports: Reports, name: str, index: int) -> JobReport | None:
+    return reports.get((name, index)) or reports.get((name, None))
+
+
+def _by_place(reports: list[JobReport]) -> Reports:
+    """Reports by job id and by tag; of several jobs of one tag the first that was queued counts."""
+    places: Reports = {}
+    for report in sorted(reports, key=lambda report: int(report.job_id)):
+        places[report.job_id, report.array_index] = report
+        places.setdefault((report.name, report.array_index), report)
+    return places
 
 
 def _ask(site: Site, jobs: Iterable[Row]) -> _Answers | commands.Answer:
@@ -106,8 +125,8 @@ def _ask(site: Site, jobs: Iterable[Row]) -> _Answers | commands.Answer:
     if site.accounting:
         oldest = min(job["intent_at"] for job in jobs)
         answer = commands.sacct(site.name, oldest)
-        accounted = None if isinstance(answer, commands.Answer) else {(r.name, r.array_index): r for r in answer}
-    return _Answers({(r.name, r.array_index): r for r in queued}, accounted, site.accounting)
+        accounted = None if isinstance(answer, commands.Answer) else _by_place(answer)
+    return _Answers(_by_place(queued), accounted, site.accounting)
 
 
 def _fresh(ledger: Ledger, site: str, interval_s: float) -> bool:
@@ -135,7 +154,7 @@ def _away(site: str, answer: commands.Answer, jobs: list[Row]) -> Problem:
 
 
 def _slurm_change(ledger: Ledger, job: Row, answers: _Answers, site: Site) -> Change | None:
-    found = answers.find(job["tag"], job["array_index"])
+    found = answers.find(job)
     if found is not None:
         if job["job_id"] is None:  # sbatch's answer was never seen: adopt what the tag names
             states.note_queued(ledger, job["site"], job["tag"], job_id=found.job_id)
