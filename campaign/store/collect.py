@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from campaign.errors import BadInput, Problem
 from campaign.store import ledgercopy
-from campaign.store.db import check_replaceable, open_store, remove_leftovers, remove_store, replace_store
+from campaign.store.db import check_replaceable, open_store, remove_leftovers, remove_store, replace_store, store_exists
 from campaign.store.ingest import Ingested, Known, forget_rejects, ingest, known_records
 from campaign.store.ledgercopy import Attempt
 from campaign.store.migrate import fact
@@ -216,7 +216,7 @@ def _rebuild(work: _Work, store: Path) -> None:
 
 def _look(store: Path, work: _Work) -> _State:
     """What the store knows, read without shutting out other readers."""
-    if not store.exists():
+    if not store_exists(store):
         return _State()
     with open_store(store, write=False, wait_s=work.wait_s, note=work.note) as connection:
         rejects = connection.execute("SELECT path FROM data.rejects").fetchall()

@@ -14,6 +14,7 @@ import re
 import socket
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -71,7 +72,7 @@ def _open_for_writing(path: Path, wait_s: float, note: Callable[[str], None]) ->
     from campaign.store.migrate import migrate
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size == 0 and _unheld(path):
+    if path.exists() and not store_exists(path) and _unheld(path):
         path.unlink()  # a process was killed while it made the file; DuckDB refuses empty ones
     _require_ours(path)
     connection = _connect(path, True, wait_s, note)
@@ -101,8 +102,13 @@ def _open_for_reading(path: Path, wait_s: float, note: Callable[[str], None]) ->
     return _connect(path, False, wait_s, note)
 
 
+def store_exists(path: Path) -> bool:
+    """False also for an empty file, which a process leaves that is killed while it makes the store."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def _require_store(path: Path) -> None:
-    if not path.exists():
+    if not store_exists(path):
         raise BadInput(Problem("there is no store yet", str(path), hint="campaign collect"))
 
 
@@ -120,7 +126,10 @@ def _connect(path: Path, write: bool, wait_s: float, note: Callable[[str], None]
             holder = _HOLDER.search(str(error))
             if holder is None:
                 raise
-            who = _who(path, int(holder["pid"] or holder["bare"]), holder["program"])
+            pid = int(holder["pid"] or holder["bare"])
+            if pid == 0 and (why := _locks_fail(path.parent)):
+                raise BadInput(_no_locks(path, why)) from error
+            who = _who(path, pid, holder["program"])
             if time.monotonic() >= deadline:
                 raise NotNow(_busy(path, who, wait_s)) from error
         if not noted:
@@ -230,12 +239,14 @@ def explained(path: Path) -> Iterator[None]:
             Problem(f"DuckDB ran out of memory: {_first_line(error)}", str(path),
                     hint=f"the store may use {MEMORY_LIMIT}; ask for fewer rows or columns at a time")
         ) from error  # fmt: skip
-    except (duckdb.FatalException, duckdb.InternalException) as error:
+    except duckdb.SerializationException as error:
+        raise BadInput(_newer_format(path, str(error))) from error
+    except duckdb.Error as error:
+        if not isinstance(error, (duckdb.FatalException, duckdb.InternalException)) and "Corrupt" not in str(error):
+            raise
         raise CampaignError(
             Problem(f"the store is damaged: {_first_line(error)}", str(path), hint="campaign collect --rebuild")
         ) from error
-    except duckdb.SerializationException as error:
-        raise BadInput(_newer_format(path, str(error))) from error
 
 
 def _io_error(path: Path, message: str) -> CampaignError:
@@ -243,10 +254,7 @@ def _io_error(path: Path, message: str) -> CampaignError:
     if "Could not set lock on file" in text:
         reason = text.partition(f'"{path}": ')[2] or text
         reason = reason.partition(". See also")[0]
-        return BadInput(
-            Problem(f"file locks don't work on this file system ({reason})", str(path),
-                    hint="put the store on a local disk: --store /tmp/campaign.duckdb, or set CAMPAIGN_STORE")
-        )  # fmt: skip
+        return BadInput(_no_locks(path, reason))
     if "not a valid DuckDB database" in text:
         return BadInput(_not_ours(path, "this is not a DuckDB file"))
     if "version number" in text:
@@ -262,6 +270,24 @@ def _io_error(path: Path, message: str) -> CampaignError:
                     hint="name a file that you may write with --store, or read with --no-collect")
         )  # fmt: skip
     return CampaignError(Problem(f"the store can't be read or written: {text}", str(path)))
+
+
+def _no_locks(path: Path, reason: str) -> Problem:
+    return Problem(
+        f"file locks don't work on this file system ({reason})",
+        str(path),
+        hint="put the store on a local disk: --store /tmp/campaign.duckdb, or set CAMPAIGN_STORE",
+    )
+
+
+def _locks_fail(folder: Path) -> str | None:
+    """Why no file in this folder can be locked; None when a fresh one can. PID 0 as a holder may mean either."""
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=folder, prefix=".locks.") as file:
+        try:
+            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.strerror
+    return None
 
 
 def _newer_format(path: Path, text: str) -> Problem:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -95,11 +96,13 @@ class World:
         """As `Project.run_roots`."""
         return {"alpha": self.run_root, **self.extra_roots}
 
-    def sqlite(self) -> sqlite3.Connection:
-        """The ledger, to write into."""
-        db = sqlite3.connect(self.ledger_path)
-        db.execute("PRAGMA synchronous = OFF")  # a test's ledger may be lost
-        return db
+    @contextmanager
+    def sqlite(self) -> Iterator[sqlite3.Connection]:
+        """The ledger, to write into; committed and closed at the end."""
+        with closing(sqlite3.connect(self.ledger_path)) as db:
+            db.execute("PRAGMA synchronous = OFF")  # a test's ledger may be lost
+            with db:
+                yield db
 
     # -- ledger ------------------------------------------------------------------------------------------------------
 
@@ -216,3 +219,14 @@ def record_json(run_id: str, attempt: int) -> dict[str, Any]:
         "env_kept": {}, "env_scrubbed": ["SLURM_JOB_ID"], "audit": {"samples": 6000, "unique": 6000, "duplication": 1.0,
         "order_hashes": []}, "files": {}, "bytes_dropped": 0, "resumed_from": None,
     }  # fmt: skip
+
+
+@dataclass
+class Sources:
+    """What `collect` needs, for a process of its own."""
+
+    ledger_path: Path
+
+    def run_roots(self) -> dict[str, Path]:
+        """None but those of the ledger."""
+        return {}
