@@ -212,16 +212,28 @@ class Project:
         from campaign.validate import suggestion
 
         if isinstance(wanted, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
-            for path in (Path(text), self.root / text):
-                if path.is_file():
-                    return path.resolve()
-            known = [self.shown(path) for path in index.values()]
-            hint = suggestion(text, [*known, *index])
-            raise BadInput(Problem(f"there is no {what} file {text}", allowed=", ".join(known) or None, hint=hint))
+            return self._file_of(text, index, what)
         folder = "sites" if what == "site" else "studies"
         hint = suggestion(text, index) or (None if index else "campaign init   writes starter files")
         message = f"there is no {what} `{text}` in {folder}/"
         raise BadInput(Problem(message, value=text, allowed=", ".join(sorted(index)) or None, hint=hint))
+
+    def _file_of(self, text: str, index: dict[str, Path], what: str) -> Path:
+        """A file of the project, by its path from the working directory or from the project's folder."""
+        from campaign.validate import suggestion
+
+        files = {path.resolve(): path for path in index.values()}
+        candidates = [Path(text).expanduser(), self.root / text]
+        for candidate in candidates:
+            if candidate.resolve() in files:
+                return files[candidate.resolve()]
+        known = [self.shown(path) for path in index.values()]
+        folder = "sites" if what == "site" else "studies"
+        if candidates[0].is_file():
+            message = f"{text} is not a {what} file of the project {self.root}"
+            raise BadInput(Problem(message, allowed=", ".join(known) or None, hint=f"cp {text} {self.root}/{folder}/"))
+        hint = suggestion(text, [*known, *index])
+        raise BadInput(Problem(f"there is no {what} file {text}", allowed=", ".join(known) or None, hint=hint))
 
 
 def sha256_of(path: Path) -> str:

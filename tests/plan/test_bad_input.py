@@ -14,7 +14,9 @@ from tests.plan.conftest import SITE, STUDY, Make, changed
 
 def campaign(project: Path, *args: str) -> Result:
     """Run `campaign` with the project as working folder."""
-    return CliRunner().invoke(cli, [args[0], "--project", str(project), *args[1:]], catch_exceptions=False)
+    return CliRunner().invoke(
+        cli, [args[0], "--project", str(project), *args[1:]], prog_name="campaign", catch_exceptions=False
+    )
 
 
 # study text -> (line, key, words)

@@ -1,0 +1,156 @@
+"""`campaign plan` as a user meets it: the table, what it can't do, JSON by its schema, and scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+from referencing import Registry, Resource
+
+from campaign.cli import cli
+from campaign.project import Project
+from campaign.submit.ledger import Ledger
+from tests.plan.conftest import ROOT, SITE, STUDY, Make, changed
+
+SCHEMAS = ROOT / "docs" / "schema"
+
+
+def campaign(project: Project, *args: str) -> Result:
+    """Run `campaign plan` in a project."""
+    return CliRunner().invoke(
+        cli, ["plan", "--project", str(project.root), *args], prog_name="campaign", catch_exceptions=False
+    )
+
+
+def answer(project: Project, *args: str, code: int = 0) -> Any:
+    """The JSON envelope, checked against the published schema."""
+    done = campaign(project, *args, "--json")
+    assert done.exit_code == code, done.output
+    envelope = json.loads(done.stdout)
+    schemas = {name: json.loads((SCHEMAS / name).read_text()) for name in ("envelope.json", "plan.json")}
+    registry: Any = Registry().with_resources(
+        [(name, Resource.from_contents(schema)) for name, schema in schemas.items()]
+    )
+    jsonschema.Draft202012Validator(schemas["plan.json"], registry=registry).validate(envelope)
+    return envelope
+
+
+PARTLY = changed(STUDY, ("[1, 2, 4]", "[1, 64]"))
+
+
+def test_what_is_planned_is_shown_and_kept(make_project: Make) -> None:
+    project = make_project()
+    done = campaign(project, "tiny")
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    for text in (
+        "strategy=fsdp2",
+        "4 x 4",
+        "devel",
+        "batch",
+        "00:30:00",
+        "gate first",
+        "12 runs of 6 points",
+        "672 core-h",
+    ):
+        assert text in done.stdout, text
+    (path,) = project.plans_dir.iterdir()
+    assert f"next: campaign submit --plan {path.stem}" in done.stdout
+    with Ledger.open(project.ledger_path) as ledger:
+        rows = ledger.query("SELECT run_id, state, ord FROM runs ORDER BY ord")
+    planned = json.loads(path.read_text())["runs"]
+    assert [tuple(row) for row in rows] == [(run["run_id"], "planned", run["order"]) for run in planned]
+
+
+def test_planning_again_changes_nothing(make_project: Make) -> None:
+    project = make_project()
+    first, second = answer(project, "tiny")["data"], answer(project, "tiny")["data"]
+    assert first["plan_id"] == second["plan_id"]
+    assert first["runs"] == second["runs"]
+    assert (first["ledger"]["new"], second["ledger"]["new"], second["ledger"]["known"]) == (12, 0, 12)
+    assert len(list(project.plans_dir.iterdir())) == 1
+
+
+def test_a_run_that_cant_run_is_a_warning_and_the_rest_is_planned(make_project: Make) -> None:
+    project = make_project(study=PARTLY)
+    done = campaign(project, "tiny")
+    assert done.exit_code == 0
+    assert "can't run" in done.stdout
+    assert "warning: studies/sweep.yaml:7: 4 runs can't run: no partition of tiny admits 64 nodes" in done.stderr
+    envelope = answer(project, "tiny")
+    assert envelope["data"]["totals"]["can_run"] == envelope["data"]["totals"]["cannot_run"] == 4
+    assert [len(run["problems"]) for run in envelope["data"]["runs"]].count(1) == 4
+    assert [(warning["file"], warning["line"]) for warning in envelope["warnings"]] == [("studies/sweep.yaml", 7)]
+
+
+def test_strict_makes_it_an_error(make_project: Make) -> None:
+    project = make_project(study=PARTLY)
+    assert campaign(project, "tiny", "--strict").exit_code == 2
+    envelope = answer(project, "tiny", "--strict", code=2)
+    assert [error["line"] for error in envelope["errors"]] == [7]
+    assert envelope["warnings"] == []
+    assert campaign(make_project(), "tiny", "--strict").exit_code == 0
+
+
+def test_a_plan_without_any_run_that_can_run_has_no_next_step(make_project: Make) -> None:
+    project = make_project()
+    done = campaign(project, "tiny", "--set", "nodes=64")
+    assert done.exit_code == 0
+    assert "nothing can be submitted" in done.stdout
+    assert answer(project, "tiny", "--set", "nodes=64")["data"]["next"] is None
+
+
+def test_what_nobody_knows_is_printed_as_unknown(make_project: Make) -> None:
+    site = changed(SITE, ("{node: fat, min_nodes: 9, down: true}", "{node: fat}"))
+    project = make_project(site)
+    done = campaign(project, "tiny", "--set", "nodes=500", "--set", "global_batch=2000")
+    assert "Unknown, not checked" in done.stderr
+    assert "sites/tiny.yaml:12  partitions.large.max_time" in done.stderr
+    unknown = answer(project, "tiny", "--set", "nodes=500", "--set", "global_batch=2000")["data"]["unknown"]
+    assert [problem["key"] for problem in unknown] == ["partitions.large.max_nodes", "partitions.large.max_time"]
+
+
+def test_long_plans_are_cut_unless_asked(make_project: Make) -> None:
+    project = make_project()
+    seeds = f"axes.seed={','.join(str(seed) for seed in range(30))}"
+    done = campaign(project, "tiny", "--set", seeds)
+    assert "... 140 more points: -v lists them" in done.stdout
+    assert "more points" not in campaign(project, "tiny", "--set", seeds, "-v").stdout
+
+
+def test_scripts_are_shown_as_submit_sends_them(make_project: Make, tmp_path: Path) -> None:
+    project = make_project(changed(SITE, ("/nowhere/{project}", str(tmp_path / "scratch"))))
+    done = campaign(project, "tiny", "--show-script")
+    assert done.exit_code == 0
+    scripts = [script["text"] for script in answer(project, "tiny", "--show-script")["data"]["scripts"]]
+    assert scripts
+    for script in scripts:
+        assert script.rstrip() in done.stdout
+        assert "#SBATCH --account=budget" in script
+        assert "#SBATCH --no-requeue" in script
+    assert {line for script in scripts for line in script.splitlines() if line.startswith("#SBATCH --nodes=")} == {
+        "#SBATCH --nodes=1", "#SBATCH --nodes=2", "#SBATCH --nodes=4",
+    }  # fmt: skip
+    assert not (tmp_path / "scratch").exists(), "showing writes nothing on the site"
+
+
+def test_a_local_site_has_no_script(make_project: Make) -> None:
+    project = make_project(changed(SITE, ("kind: slurm", "kind: local")))
+    envelope = answer(project, "tiny", "--show-script")
+    assert envelope["data"]["scripts"] == []
+
+
+def test_markup_in_values_is_not_markup(make_project: Make) -> None:
+    project = make_project(study=changed(STUDY, ("[ddp, fsdp2]", '["[red]x[/red]", "[/]"]')))
+    assert "strategy=[red]x[/red]" in campaign(project, "tiny").stdout
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_has_examples(flag: str) -> None:
+    done = CliRunner().invoke(cli, ["plan", flag])
+    assert done.exit_code == 0
+    assert "campaign plan sites/juwels.yaml --show-script" in done.stdout

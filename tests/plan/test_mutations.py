@@ -1,0 +1,73 @@
+"""Valid files, broken at random: read with a meaning, or refused with file and line. Never anything else."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from campaign.errors import BadInput
+from campaign.plan.build import build_plan
+from campaign.project import Project
+from tests.plan.conftest import ROOT
+
+FILES = [*sorted((ROOT / "sites").glob("*.yaml")), *sorted((ROOT / "studies").glob("*.yaml"))]
+PIECES = [
+    "null", "[]", "{}", "-1", "0", "1e999", ".nan", "true", '"x"', "10:00", "!!python/none", "&a", "*a", "<<", "\t",
+    "'", "{", "]", ":", "\x00", "\u2028", "ü", "9" * 30, '"\\0"', "{a: {a: {a: 1}}}", "[[1], [2]]",
+]  # fmt: skip
+
+
+def broken(text: str, rng: random.Random) -> str:
+    """One mutation: a value, a character, a line or a word is replaced, removed, doubled or moved."""
+    lines = text.splitlines(keepends=True)
+    row = rng.randrange(len(lines))
+    line = lines[row]
+    kind = rng.randrange(6)
+    if kind == 0 and ":" in line:
+        key, _, _ = line.partition(":")
+        lines[row] = f"{key}: {rng.choice(PIECES)}\n"
+    elif kind == 1:
+        at = rng.randrange(len(line))
+        lines[row] = line[:at] + rng.choice(PIECES) + line[at + rng.randrange(2) :]
+    elif kind == 2:
+        del lines[row]
+    elif kind == 3:
+        lines.insert(row, line)
+    elif kind == 4:
+        lines.insert(rng.randrange(len(lines)), lines.pop(row))
+    else:
+        words = line.split(" ")
+        words[rng.randrange(len(words))] = rng.choice(PIECES)
+        lines[row] = " ".join(words)
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_broken_file_is_read_or_refused(tmp_path: Path, path: Path) -> None:
+    rng = random.Random(path.stem)
+    text = path.read_text(encoding="utf-8")
+    study = path.stem if path.parent.name == "studies" else "cern_hython"
+    site = path.stem if path.parent.name == "sites" else "vega"
+    for file in FILES:
+        target = tmp_path / file.parent.name / file.name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(20):
+        mutant = broken(text, rng)
+        target = tmp_path / path.parent.name / path.name
+        target.write_text(mutant, encoding="utf-8")
+        try:
+            plan = build_plan(Project(tmp_path), [f"sites/{site}.yaml"], [f"studies/{study}.yaml"], account="a")
+            assert plan.runs
+            outcomes["read"] += 1
+        except BadInput as error:
+            outcomes["refused"] += 1
+            for problem in error.problems:
+                assert problem.file is not None, problem
+                assert problem.line is not None, problem
+                assert problem.line <= mutant.count("\n") + 2
+    assert outcomes["read"] > 0 or site != "vega", outcomes
+    assert outcomes["refused"] > 0, outcomes
