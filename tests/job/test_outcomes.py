@@ -169,18 +169,18 @@ def test_the_time_limit(site: Site) -> None:
 )
 def test_a_head_that_is_told_to_end(site: Site, number: signal.Signals, state: str) -> None:
     script = site.script("""
-        import signal, time
+        import os, signal, time
         from campaign.record import Recorder
         recorder = Recorder.from_env()
         def last(*_):
             recorder.observe("said_goodbye", 1)
             raise SystemExit(0)
         signal.signal(signal.SIGTERM, last)
-        print("ready")
+        open("ready" + os.environ["RANK"], "w").close()
         time.sleep(600)
     """)
-    running = site.start(site.spec(script, nodes=2))
-    running.wait_for_console("ready")
+    running = site.start(site.spec(script, nodes=2, record={"term_grace_s": 30}))
+    wait_for(lambda: all((site.project / f"ready{rank}").exists() for rank in range(2)))
     running.head.send_signal(number)
     ended = running.wait()
     assert ended.state == (state, None)
