@@ -1,0 +1,215 @@
+"""The views runs, jobs, phases, starts and startup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from campaign.store.collect import collect
+from campaign.store.db import open_store
+from tests.store.world import World, epoch_rows, full_id
+
+PHASES = ["job_start", "staged", "agents_up", "launched", "python_up", "imports_done", "pg_ready", "first_collective",
+          "first_batch", "first_step", "ranks_done", "record_written"]  # fmt: skip
+
+
+def rows(world: World, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a query, after a collect."""
+    assert collect(world, world.store).rejects == []
+    with open_store(world.store, write=False) as connection:
+        return connection.execute(sql).fetchall()
+
+
+VALIDITY: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
+    ("clean", {}, {}, None),
+    ("retried-from-the-start", {"attempts": 2}, {}, None),
+    ("failed", {"state": "failed"}, {"state": "failed"}, "ended as failed"),
+    ("incomplete", {}, {"complete": False, "missing_nodes": ["n2"]}, "no complete record"),
+    ("resumed", {"attempts": 2}, {"resumed_from": 1}, "resumed: not done in one attempt"),
+    ("oversubscribed", {}, {"host": {"oversubscribed": True}}, "oversubscribed: more ranks than cores"),
+    ("planned-oversubscribed-but-not-seen", {"oversubscribed": 1}, {"host": {"oversubscribed": False}}, None),
+    ("planned-oversubscribed-and-nothing-seen", {"oversubscribed": 1}, {"host": {}},
+     "oversubscribed: more ranks than cores"),
+    ("packed-side-by-side", {"pack": "concurrent"}, {}, "packed side by side with other runs"),
+    ("packed-one-after-another", {"pack": "serial"}, {}, None),
+    ("canary", {"valid": 0, "why_invalid": "canary 8 % off"}, {}, "canary 8 % off"),
+    ("two-reasons", {"pack": "concurrent"}, {"host": {"oversubscribed": True}},
+     "oversubscribed: more ranks than cores; packed side by side with other runs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("run", "record", "why"), [case[1:] for case in VALIDITY], ids=[case[0] for case in VALIDITY])
+def test_valid_and_why_not(world: World, run: dict[str, Any], record: dict[str, Any], why: str | None) -> None:
+    attempt = run.get("attempts", 1)
+    world.plan_run("r", **run)
+    world.queue("r", attempt)
+    world.record("r", attempt, tables={"epochs": epoch_rows([9.0, 5.0])}, **record)
+    assert rows(world, "SELECT valid, why_invalid FROM runs") == [(why is None, why)]
+
+
+def test_an_attempt_whose_epochs_begin_late_went_on_from_another(world: World) -> None:
+    """A program with checkpoints of its own resumes without telling."""
+    world.plan_run("r", attempts=2)
+    world.queue("r", 2)
+    world.record("r", 2, tables={"epochs": epoch_rows([9.0, 5.0])[1:]})
+    assert rows(world, "SELECT valid, why_invalid FROM runs") == [(False, "resumed: not done in one attempt")]
+
+
+@pytest.mark.parametrize("state", ["planned", "submitting", "queued", "running", "unknown"])
+def test_a_run_that_has_not_ended_is_not_judged(world: World, state: str) -> None:
+    world.plan_run("r", state=state)
+    assert rows(world, "SELECT state, valid, why_invalid FROM runs") == [(state, None, None)]
+
+
+def test_done_without_a_record_is_not_valid(world: World) -> None:
+    world.plan_run("r")
+    world.queue("r")
+    assert rows(world, "SELECT valid, why_invalid FROM runs") == [(False, "no complete record")]
+
+
+def test_a_final_record_ends_a_run_that_the_scheduler_still_calls_running(world: World) -> None:
+    world.plan_run("r", state="running")
+    world.queue("r", state="running", ended=None, exit_code=None)
+    world.record("r", tables={"epochs": epoch_rows([9.0, 5.0])})
+    assert rows(world, "SELECT state, valid FROM runs") == [("done", True)]
+    assert rows(world, "SELECT state, exit_code, CAST(ended AS VARCHAR) FROM jobs") == [
+        ("done", 0, "2026-11-01 00:11:02.5")
+    ]
+
+
+def test_a_run_planned_again_is_not_ended_by_its_old_record(world: World) -> None:
+    """`retry` makes a failed run planned; then a second attempt is queued."""
+    world.plan_run("r", state="planned", attempts=1)
+    world.queue("r", 1, state="failed")
+    world.record("r", 1, state="failed", fail_class="user")
+    assert rows(world, "SELECT state, valid FROM runs") == [("planned", None)]
+    world.change("UPDATE runs SET state = 'queued', attempts = 2")
+    world.queue("r", 2, state="queued", started=None, ended=None)
+    assert rows(world, "SELECT state, valid FROM runs") == [("queued", None)]
+
+
+def test_a_dead_heads_state_comes_from_the_scheduler(world: World) -> None:
+    world.plan_run("r", state="timeout")
+    world.queue("r", state="timeout", slurm_state="TIMEOUT")
+    world.partial("r", tables={"epochs": epoch_rows([9.0, 5.0])})
+    assert rows(world, "SELECT r.state, valid, j.slurm_state, count(e.epoch) FROM runs r JOIN jobs j USING (run_id) "
+                       "JOIN epochs e USING (run_id) GROUP BY ALL") == [("timeout", False, "TIMEOUT", 2)]  # fmt: skip
+
+
+# -- hours -----------------------------------------------------------------------------------------------------------
+
+
+def test_hours_are_those_of_all_attempts(world: World) -> None:
+    world.plan_run("r", nodes=2, ranks_per_node=4, gpus_per_rank=1, attempts=2)
+    world.queue("r", 1, state="failed", started="2026-11-01T00:00:00.000000Z", ended="2026-11-01T00:30:00.000000Z")
+    world.queue("r", 2, started="2026-11-01T01:00:00.000000Z", ended="2026-11-01T02:10:00.000000Z")
+    world.record("r", 2, started="2026-11-01T01:05:00+00:00", ended="2026-11-01T03:05:00+01:00")
+    # 30 minutes by the scheduler, 60 minutes by the record, whose times are given in two zones
+    assert rows(world, "SELECT node_h, gpu_h FROM runs") == [(pytest.approx(2 * 1.5), pytest.approx(8 * 1.5))]
+
+
+def test_runs_of_one_array_element_share_its_time_when_no_record_tells(world: World) -> None:
+    for name in ("a", "b"):
+        world.plan_run(name, pack="serial")
+        world.queue(name, tag="c000000000001", array_index=0)
+    assert rows(world, "SELECT node_h FROM runs") == [(pytest.approx(5 / 60),)] * 2
+
+
+def test_not_started_is_not_measured(world: World) -> None:
+    world.plan_run("r", state="queued")
+    world.queue("r", state="queued", started=None, ended=None)
+    assert rows(world, "SELECT node_h, gpu_h FROM runs") == [(None, None)]
+    [(queued_s, run_s, age_s)] = rows(world, "SELECT queued_s, run_s, state_age_s FROM jobs")
+    assert (queued_s, run_s) == (None, None)
+    assert age_s is not None
+
+
+def test_jobs_know_waiting_and_running_time_and_provenance(world: World) -> None:
+    world.measured("r")
+    assert rows(world, "SELECT queued_s, run_s, commit, dirty, versions->>'python' FROM jobs") == [
+        (59.0, 600.0, "abc", False, "3.11.7")
+    ]
+
+
+def test_a_record_of_another_tag_is_not_this_jobs(world: World) -> None:
+    """An attempt number that was given back and queued again: only the job that claimed it has the record."""
+    world.plan_run("r")
+    world.queue("r", 1, tag="c000000000001", state="refused", started=None, ended=None)
+    world.queue("r", 1, tag="c000000000002")
+    world.record("r", 1, tag="c000000000002")
+    assert rows(world, "SELECT tag, commit FROM jobs ORDER BY 1") == [("c000000000001", None), ("c000000000002", "abc")]
+
+
+# -- start-up --------------------------------------------------------------------------------------------------------
+
+
+def phases(reached: int, ranks: int, lost: dict[str, int] | None = None) -> list[dict[str, Any]]:
+    """Events of the first `reached` phases; `lost`: ranks that did not reach a phase."""
+    events = []
+    for place, name in enumerate(PHASES[:reached]):
+        count = ranks - (lost or {}).get(name, 0) if place >= 4 and name not in ("ranks_done", "record_written") else 1
+        events += [
+            {"kind": "phase", "name": name, "rank": rank if count > 1 else None, "node": f"n{rank // 2}",
+             "t_us": 1_000_000 * place + 1000 * rank}
+            for rank in range(count)
+        ]  # fmt: skip
+    return events
+
+
+def test_phases_over_ranks(world: World) -> None:
+    world.plan_run("r", nodes=2, ranks_per_node=2)
+    world.queue("r")
+    world.record("r", tables={"events": phases(12, 4)})
+    assert rows(world, "SELECT n, min_s, median_s, max_s, slowest_node FROM phases WHERE phase = 'pg_ready'") == [
+        (4, 6.0, pytest.approx(6.0015), 6.003, "n1")
+    ]
+    assert rows(world, "SELECT ok, failed_phase, nodes, staging FROM starts") == [(True, None, 2, "none")]
+    assert rows(world, "SELECT total_s, redirect, nodes, ranks_per_node, ops_client_rank0 FROM startup") == [
+        (9.003, True, 2, 2, None)
+    ]
+
+
+STARTS: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[Any, ...]]] = [
+    ("one-rank-lost-in-imports", phases(5, 4) + phases(6, 4, {"imports_done": 1})[-3:], {"state": "failed"},
+     (False, "imports_done", "n7")),
+    ("no-rank-reached-the-group", phases(6, 4), {"state": "timeout"}, (False, "pg_ready", "n7")),
+    ("nothing-launched", phases(2, 4), {"state": "failed"}, (False, "agents_up", "n7")),
+    ("trained-then-failed", phases(10, 4), {"state": "failed"}, (True, None, None)),
+    ("program-without-recorder-done", phases(4, 4), {"state": "done"}, (True, None, None)),
+    ("program-without-recorder-failed", phases(4, 4), {"state": "failed"}, (None, None, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "record", "expected"), [case[1:] for case in STARTS], ids=[c[0] for c in STARTS])
+def test_starts(
+    world: World, events: list[dict[str, Any]], record: dict[str, Any], expected: tuple[Any, ...]
+) -> None:  # fmt: skip
+    world.plan_run("r", nodes=2, ranks_per_node=2, state=record["state"])
+    world.queue("r")
+    leaving = {"code": 1, "signal": None, "rank": 3, "node": "n7"}
+    world.record("r", tables={"events": events}, exit=leaving, **record)
+    assert rows(world, "SELECT ok, failed_phase, failed_node FROM starts") == [expected]
+
+
+def test_operations_of_a_start(world: World) -> None:
+    observed = [("ops_client", 0, 900), ("ops_client", 1, 999), ("ops_server", None, 300), ("ops_server", None, 310),
+                ("bytes_shared", None, 1000), ("bytes_shared", None, 500), ("files_created", None, 3),
+                ("image_bytes", None, 7)]  # fmt: skip
+    events = [{"kind": "observe", "name": name, "rank": rank, "value": value} for name, rank, value in observed]
+    world.plan_run("r")
+    world.queue("r")
+    world.record("r", tables={"events": events})
+    assert rows(world, "SELECT ops_client_rank0, ops_server_node, bytes_shared, files_created, image_bytes "
+                       "FROM startup") == [(900, 310, 1500, 3, 7)]  # fmt: skip
+
+
+def test_records_say_how_a_run_ended(world: World) -> None:
+    world.plan_run("r", state="failed")
+    world.queue("r")
+    world.record("r", state="failed", fail_class="oom_host", reason="rank 3 was killed", missing_nodes=["n2"],
+                 complete=False, exit={"code": None, "signal": 9, "rank": 3, "node": "n2"})  # fmt: skip
+    assert rows(world, "SELECT run_id, attempt, complete, missing_nodes, fail_class, reason, exit_signal, exit_rank, "
+                       "exit_node FROM records") == [
+        (full_id("r"), 1, False, ["n2"], "oom_host", "rank 3 was killed", 9, 3, "n2")
+    ]  # fmt: skip
