@@ -56,8 +56,9 @@ for folder in $(python3 "$here/scripts/setup_env.py" --find-links); do
     [[ -d $folder ]] && wheels=$folder
 done
 [[ -n $wheels ]] && settings+=("PIP_FIND_LINKS=/wheels")
-# the clone inside belongs to root, and git is wary of what others own
-settings+=(GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory "GIT_CONFIG_VALUE_0=*")
+# the repository inside belongs to root, and git is wary of what others own: for the clone alone it isn't
+printf '[safe]\n\tdirectory = *\n' >"$root/srv/gitconfig"
+clone="GIT_CONFIG_GLOBAL=/srv/gitconfig git clone -q /srv/campaign"
 
 # in namespaces of its own: mounts vanish with it, and daemons that the tests leave are ended
 inside() {
@@ -81,11 +82,11 @@ inside() {
 code=0
 if [[ $what != test ]]; then
     echo "==> as ada, HOME empty:  git clone ... && cd campaign && make demo" >&2
-    inside ada /home/ada 'cd && git clone -q /srv/campaign campaign && cd campaign && make demo' || code=1
+    inside ada /home/ada "cd && $clone campaign && cd campaign && make demo" || code=1
 fi
 if [[ $what != demo ]]; then
     echo "==> as root:  git clone ... && cd campaign && make test" >&2
     mkdir -p "$root/root/empty"
-    inside root /root/empty 'git clone -q /srv/campaign /opt/campaign-test && cd /opt/campaign-test && make test' || code=1
+    inside root /root/empty "rm -rf /opt/campaign && $clone /opt/campaign && cd /opt/campaign && make test" || code=1
 fi
 exit "$code"

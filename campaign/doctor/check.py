@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 BASE = "every command"
+OS_RELEASE = Path("/etc/os-release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def system_install(debian: str, redhat: str, otherwise: str) -> str:
 
 def _os_family() -> set[str]:
     try:
-        lines = Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
+        lines = OS_RELEASE.read_text(encoding="utf-8").splitlines()
     except OSError:
         return set()
     values = dict(line.split("=", 1) for line in lines if "=" in line)

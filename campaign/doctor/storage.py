@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -84,9 +85,13 @@ def locks_work(folder: Path) -> tuple[bool, str]:
     try:
         _, stderr = probe.communicate(timeout=LOCK_DEADLINE_S)
     except subprocess.TimeoutExpired:
-        probe.kill()  # not waited for: a process that hangs in a file system may never end
+        probe.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            probe.wait(1.0)  # no longer: a process that hangs in a file system may never end
         return False, f"a lock gave no answer in {LOCK_DEADLINE_S:.0f} s"
     finally:
+        if probe.stderr is not None:
+            probe.stderr.close()
         Path(name).unlink(missing_ok=True)
     if probe.returncode == 0:
         return True, "locks work"
