@@ -51,17 +51,15 @@ def log_ticks(low: float, high: float) -> list[float]:
     """Three to about seven round values between two positive limits."""
     decades = math.log10(high / low)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    if decades < 1:
-        return _even_ticks(low, high)
-    if decades < 2:
-        mantissas: tuple[int, ...] = (1, 2, 5)
-    elif decades < 3.5:
-        mantissas = (1, 3) if decades < 2.5 else (1,)
-    else:
-        mantissas = (1,)
-    step = max(1, math.ceil((last - first) / 6)) if mantissas == (1,) else 1
-    ticks = [m * 10.0**power for power in range(first, last + 1, step) for m in mantissas]
-    return [value for value in ticks if low <= value <= high]
+    if decades > 2.5:
+        step = math.ceil((last - first) / 6)
+        return [10.0**power for power in range(first, last + 1, step) if low <= 10.0**power <= high]
+    for mantissas in ((1, 3), (1, 2, 5), (1, 2, 3, 5, 7)):
+        ticks = [m * 10.0**power for power in range(first, last + 1) for m in mantissas]
+        inside = [value for value in ticks if low <= value <= high]
+        if len(inside) >= 3:
+            return inside
+    return _even_ticks(low, high)
 
 
 def _even_ticks(low: float, high: float) -> list[float]:

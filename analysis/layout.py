@@ -190,7 +190,7 @@ def _height(block: list[tuple[str, float, str, str]]) -> float:
 
 
 def thin_tick_labels(panel: Axes, sheet: Sheet) -> None:
-    """Blank x tick labels that would touch their neighbours; ticks stay. First and last win, then even steps."""
+    """Blank x tick labels that would touch their neighbours; ticks stay. Powers of two stay before others."""
     from matplotlib.ticker import FixedFormatter, FixedLocator
 
     locator = panel.xaxis.get_major_locator()
@@ -201,15 +201,16 @@ def thin_tick_labels(panel: Axes, sheet: Sheet) -> None:
     places = [float(panel.transData.transform((value, 1))[0]) / sheet.figure.dpi for value in ticks]
     points = panel.xaxis.get_ticklabels()[0].get_fontsize() if ticks else style.TEXT_PT
     widths = [sheet.text_width(label, float(points)) for label in labels]
-    kept = kept_labels(places, widths, gap=0.045)
+    powers = [label.isdigit() and int(label).bit_count() == 1 for label in labels]
+    kept = kept_labels(places, widths, powers, gap=0.045)
     panel.xaxis.set_major_formatter(FixedFormatter([text if i in kept else "" for i, text in enumerate(labels)]))
 
 
-def kept_labels(places: Sequence[float], widths: Sequence[float], gap: float) -> set[int]:
+def kept_labels(places: Sequence[float], widths: Sequence[float], preferred: Sequence[bool], gap: float) -> set[int]:
     """Indices of labels, centred on `places` (ascending), that can stand side by side with `gap` between them.
 
-    Evenly spaced labels are thinned in even steps, counted from the last. Others: the last, the first, then each that
-    still fits between those kept.
+    Evenly spaced labels are thinned in even steps, counted from the last. Others: the last, the first, the preferred
+    ones, then each that still fits between those kept.
     """
 
     def apart(left: int, right: int) -> bool:
@@ -227,7 +228,7 @@ def kept_labels(places: Sequence[float], widths: Sequence[float], gap: float) ->
                 return set(chosen)
     kept = [count - 1]
     kept += [0] if apart(0, count - 1) else []
-    for index in range(1, count - 1):
+    for index in sorted(range(1, count - 1), key=lambda index: (not preferred[index], index)):
         if all(apart(index, other) for other in kept):
             kept.append(index)
     return set(kept)

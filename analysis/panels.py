@@ -146,6 +146,7 @@ def _draw_line(panel: Axes, line: Line, metric: str) -> list[float]:
             linestyle=dash,
             label=line.name,
             zorder=3,
+            clip_on=False,
             markersize=line.style.size,
             markeredgecolor="white",
             markeredgewidth=0.4,
@@ -178,6 +179,7 @@ def _draw_line(panel: Axes, line: Line, metric: str) -> list[float]:
             markeredgecolor=colour,
             markeredgewidth=1.1,
             zorder=2,
+            clip_on=False,
             label=f"not valid: {line.name}",
         )
     ends = [value for _, low, high in barred for value in (low, high)]

@@ -132,6 +132,7 @@ def refuse_crowds(facets: Sequence[Facet]) -> None:
 
 def _facets(rows: Sequence[ScalingRow], runs: Sequence[RunPoint]) -> list[Facet]:
     facets = []
+    several = len({row.study for row in rows} | {run.study for run in runs}) > 1
     for study in sorted({row.study for row in rows} | {run.study for run in runs}):
         own, measured = [r for r in rows if r.study == study], [r for r in runs if r.study == study]
         keys = {key_of(row) for row in own} | {key_of(run) for run in measured}
@@ -141,7 +142,7 @@ def _facets(rows: Sequence[ScalingRow], runs: Sequence[RunPoint]) -> list[Facet]
             facets.append(
                 Facet(
                     title=f"{study} on {_listed(group)}",
-                    short=study if together else f"{study} {group[0]}",
+                    short=" ".join([study] * several + ([] if together else group)),
                     rows=tuple(row for row in own if row.site in group),
                     runs=tuple(run for run in measured if run.site in group),
                     names=line_names((key for key in keys if key[0] in group), params=params_of(measured)),

@@ -169,7 +169,7 @@ def _worded(part: str, value: str) -> str:
     if part in ("nodes", PARTS[-1]):
         thing = "node" if part == "nodes" else "rank"
         return f"{value} {thing}{'' if value == '1' else 's'}"
-    return value or f"no {part}"
+    return f"no {part}" if value in ("", "none") else value
 
 
 def _draw_bars(panel: Axes, groups: Sequence[Group], names: Sequence[str]) -> None:

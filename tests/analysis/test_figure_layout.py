@@ -16,7 +16,8 @@ from tests.analysis.figure_checks import drawn_texts, faults
 from tests.analysis.shapes import SHAPES
 
 SCALING_ONLY = {
-    "missing baseline", "baseline not valid", "hardly any difference", "superlinear", "no samples counted", "not sharded",
+    "missing baseline", "baseline not valid", "hardly any difference", "superlinear", "not sharded",
+    "no samples counted",
 }  # fmt: skip
 """Shapes that make no difference to start-up and steps."""
 ONE_SITE = {shape for shape, runs in SHAPES.items() if len({run.site for run in runs()}) == 1}
