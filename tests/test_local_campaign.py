@@ -84,7 +84,7 @@ def test_a_failing_gate_holds_the_rest_until_it_is_mended(project: Path, cli: Cl
     good = (project / "tally.py").read_text()
     (project / "tally.py").write_text("raise SystemExit('a typo')\n")
     failed = cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=project, code=1)
-    assert "3 runs are held" in failed.stderr
+    assert "3 runs held" in failed.stderr
     states = cli("status", "--json", cwd=project, code=0).json()["data"]["groups"][0]["states"]
     assert (states["failed"], states["planned"]) == (1, 3)
     (project / "tally.py").write_text(good)

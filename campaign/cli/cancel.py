@@ -9,6 +9,7 @@ import click
 from campaign.cli.common import Context, flags, require, selection_flags
 from campaign.errors import Problem
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.submit.select import Selection
@@ -36,6 +37,6 @@ def cancel(context: Context, selection: Selection, everything: bool) -> None:
     context.data = {"jobs": report.jobs, "planned": report.planned}
     for problem in report.failed:
         context.fail(problem, exit_code=3)
-    context.say(f"{report.jobs} jobs told to end, {report.planned} planned runs taken out")
+    context.say(f"{number(report.jobs, 'job')} told to end, {number(report.planned, 'planned run')} taken out")
     if report.jobs:
         context.say("their records say how far they came: campaign status")

@@ -9,6 +9,7 @@ import click
 from campaign.cli.common import Context, flags, require, selection_flags
 from campaign.errors import Problem
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.submit.select import Selection
@@ -34,5 +35,5 @@ def retry(context: Context, selection: Selection, everything: bool) -> None:
     with Ledger.open(context.project.ledger_path) as ledger:
         count = plan_again(ledger, select_runs(ledger, selection))
     context.data = {"planned": count}
-    context.say(f"{count} runs are planned again; queue them with: campaign submit" if count else
+    context.say(f"{number(count, 'run')} planned again; next: campaign submit" if count else
                 "no run of this selection has ended without success")  # fmt: skip

@@ -12,6 +12,7 @@ import click
 from campaign.cli.common import Context, flags
 from campaign.errors import EXIT_FAILED, Problem
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.plan.model import Plan
@@ -72,9 +73,11 @@ def _tell_plan(context: Context, plan: Plan) -> None:
     for planned in refused[:5]:
         context.warn(planned.problems[0])
     if len(refused) > 5:
-        context.warn(f"{len(refused) - 5} more runs can't run here: `campaign plan` lists them")
+        context.warn(f"{number(len(refused) - 5, 'more run', 'more runs')} can't run here: `campaign plan` lists them")
     names = ", ".join(dict.fromkeys(planned.study for planned in plan.runs))
-    context.note(f"plan {plan.plan_id}: {len(plan.runs) - len(refused)} runs of {names} on {', '.join(plan.sites)}")
+    context.note(
+        f"plan {plan.plan_id}: {number(len(plan.runs) - len(refused), 'run')} of {names} on {', '.join(plan.sites)}"
+    )
 
 
 def _tell_bad(context: Context, ended: dict[str, str]) -> None:
@@ -83,7 +86,10 @@ def _tell_bad(context: Context, ended: dict[str, str]) -> None:
         context.fail(Problem(f"run {run_id} ended as {state}", hint=f"campaign show {run_id}"))
     if len(bad) > 5:
         context.fail(
-            Problem(f"{len(bad) - 5} more runs ended badly", hint='campaign status -v --where "valid = false"')
+            Problem(
+                f"{number(len(bad) - 5, 'more run', 'more runs')} ended badly",
+                hint='campaign status -v --where "valid = false"',
+            )
         )
     if any(state == "planned" for state in ended.values()):
         context.exit_code = max(context.exit_code, EXIT_FAILED)

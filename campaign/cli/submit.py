@@ -9,6 +9,7 @@ import click
 from campaign.cli.common import Context, flags, selection_flags
 from campaign.errors import EXIT_BAD_INPUT, EXIT_NOT_NOW, Problem
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.submit.select import Selection
@@ -67,6 +68,9 @@ def tell(context: Context, report: SubmitReport) -> None:
     for problem in [*report.limited, *report.uncertain]:
         context.fail(problem, exit_code=max(context.exit_code, EXIT_NOT_NOW))
     if report.queued:
-        context.say(f"{report.queued} runs queued in {report.batches} jobs; follow them with: campaign status --watch")
+        context.say(
+            f"{number(report.queued, 'run')} queued in {number(report.batches, 'batch', 'batches')}; "
+            "follow with: campaign status --watch"
+        )
     elif not (report.held or context.errors):
         context.say("nothing is planned in this selection; `campaign status` shows where runs stand")

@@ -59,14 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not specs:
         log(f"{arguments.submit_dir}: no run has array index {arguments.index}")
         return 2
-    return Job(specs, clock, wakeup).run()
+    return Job(specs, clock, wakeup, arguments.submit_dir / f"cancel.{arguments.index}").run()
 
 
 class Job:
     """The runs of one array element."""
 
-    def __init__(self, specs: Sequence[RunSpec], clock: JobClock, wakeup: Wakeup) -> None:
+    def __init__(self, specs: Sequence[RunSpec], clock: JobClock, wakeup: Wakeup, cancel_marker: Path) -> None:
+        """`cancel_marker`: a file that `campaign cancel` makes; looked for after the claim, so that either this head
+        sees the file or the command sees the claim."""
         self._specs = specs
+        self._cancel_marker = cancel_marker
         self._clock = clock
         self._wakeup = wakeup
         self._ended: str | None = None
@@ -103,7 +106,9 @@ class Job:
             log(f"run {spec.run_id} attempt {spec.attempt}: no place for its record, so it does not run: {error}")
             return None
         supervisor = None
-        if self._ended is not None:
+        if self._cancel_marker.exists():
+            outcome = Outcome("cancelled", None, "cancelled before it began", NO_EXIT)
+        elif self._ended is not None:
             outcome = Outcome("interrupted", None, f"not started: {self._ended}", NO_EXIT)
         else:
             try:

@@ -12,6 +12,7 @@ from campaign.slurm import commands
 from campaign.submit import outcome, states
 from campaign.submit.ledger import Ledger, now
 from campaign.submit.local import cancel_local
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.project import Project
@@ -77,7 +78,10 @@ def _cancel_slurm(site: str, jobs: list[Row], report: CancelReport) -> None:
     known = [job for job in jobs if job["job_id"] is not None]
     if len(known) < len(jobs):
         report.failed.append(
-            Problem(f"{site}: {len(jobs) - len(known)} runs are being submitted", hint="campaign status, then cancel")
+            Problem(
+                f"{site}: {number(len(jobs) - len(known), 'run')} being submitted just now",
+                hint="campaign status, then cancel",
+            )
         )
     targets = sorted({f"{job['job_id']}_{job['array_index']}" for job in known})
     for start in range(0, len(targets), TARGETS_PER_CALL):

@@ -24,6 +24,7 @@ from campaign.slurm.commands import SBATCH_TIMEOUT_S, slurm_conf
 from campaign.slurm.jobscope import JOB_SCOPED
 from campaign.slurm.queries import classify_refusal
 from campaign.submit.batch import Batch, head_command, node_gpus
+from campaign.words import count as number
 
 MIB = 2**20
 
@@ -168,7 +169,7 @@ def _explain(error: Exception, batch: Batch, site: Site) -> CampaignError:
     cause = error.__cause__
     code = cause.returncode if isinstance(cause, subprocess.CalledProcessError) else None
     text = str(error).strip()
-    command = f"sbatch for {site.name} ({len(batch.elements)} jobs, tag {batch.tag})"
+    command = f"sbatch for {site.name} ({number(len(batch.elements), 'job')}, tag {batch.tag})"
     if code == 127:
         return Refused(Problem(f"{command}: sbatch is not installed here", value=text,
                                hint="submit on a login node of the site; `campaign doctor` says what is here"),

@@ -8,6 +8,7 @@ from sqlite3 import Row
 
 from campaign.slurm.states import FINAL
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,11 @@ class Held:
         if self.gate_state in FINAL:
             return (
                 f"{self.study} on {self.site}: the gate run {self.gate_run} ended as {self.gate_state}; "
-                f"{self.count} runs are held. See `campaign show {self.gate_run}`, mend it, "
+                f"{number(self.count, 'run')} held. See `campaign show {self.gate_run}`, mend it, "
                 f"then `campaign retry --run {self.gate_run}`"
             )
         return (
-            f"{self.study} on {self.site}: {self.count} runs wait for the gate run {self.gate_run} "
+            f"{self.study} on {self.site}: {number(self.count, 'run')} waiting for the gate run {self.gate_run} "
             f"({self.gate_state}); `campaign submit` queues them when it is done"
         )
 

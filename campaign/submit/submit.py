@@ -20,6 +20,7 @@ from campaign.submit.batch import Batch, Item, make_batches, write_specs
 from campaign.submit.executors import Refused, Uncertain, sbatch, script_text, start_local_queue
 from campaign.submit.gate import Held, hold_gated
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.project import Project
@@ -118,7 +119,7 @@ def _unchanged(project: Project, rows: list[Row], report: SubmitReport) -> list[
         path = project.site_path(name) if kind == "site" else project.study_path(name)
         report.changed.append(
             Problem(
-                f"{kind} {name} has changed since the plan; {count} runs are not submitted",
+                f"{kind} {name} has changed since the plan: {number(count, 'run')} not submitted",
                 str(path),
                 hint=f"campaign plan {site} && campaign submit",
             )
@@ -139,7 +140,8 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
         if len(rows) > left:
             report.limited.append(
                 Problem(
-                    f"{site.name} allows {room} jobs at once, {active} are there: {len(rows) - left} runs stay planned",
+                    f"{site.name} allows {number(room, 'job')} at once, {active} are there: "
+                    f"{number(len(rows) - left, 'run')} stay planned",
                     key="scheduler.limits.submit_jobs",
                     value=room,
                     hint="campaign submit  (again, when jobs have ended)",
@@ -189,7 +191,8 @@ def _submit_one(
     report.queued += count
     report.batches += 1
     report.jobs.append({"site": site.name, "tag": batch.tag, "job_id": job_id, "runs": count})
-    note(f"{site.name}: {count} runs queued as {'local queue' if site.scheduler.kind == 'local' else 'job'} {job_id}")
+    what = "local queue" if site.scheduler.kind == "local" else "job"
+    note(f"{site.name}: {number(count, 'run')} queued as {what} {job_id}")
     return True
 
 
