@@ -26,8 +26,9 @@ from campaign.job.frames import FrameError, Message
 from campaign.job.guard import Guard
 from campaign.job.headlink import HeadLink, NoHead, connect
 from campaign.job.network import reserve_port
+from campaign.job.oom import oom_kills
 from campaign.job.output import Pending
-from campaign.job.processes import kill_marked, no_core_dumps, oom_kills
+from campaign.job.processes import kill_marked, no_core_dumps
 from campaign.job.ranks import Rank, RankStartError, slices, start_rank
 from campaign.job.spec import RunSpec
 from campaign.job.wakeup import Wakeup

@@ -53,7 +53,9 @@ def decide(
     if stop is not None and (stop.kind != "node" or culprit is None) and stop.kind != "rank":
         return Outcome(*_stopped(stop, said, missing_nodes, lagging), ending)
     if culprit is not None:
-        return Outcome("failed", fail_class(culprit), describe(culprit), ending)
+        kind = fail_class(culprit)
+        # a kill whose reason only Slurm knows
+        return Outcome("failed", said if kind == "unknown" and said else kind, describe(culprit), ending)
     if ranks_done:
         return Outcome("done", None, None, NO_EXIT | {"code": 0})
     return Outcome("failed", said or "unknown", "the ranks ended without saying how", ending)

@@ -1,4 +1,4 @@
-"""Processes: ending them for good, core dumps, and whether the kernel killed one for want of memory."""
+"""Processes: ending them for good, and limits that they hand on to their children."""
 
 from __future__ import annotations
 
@@ -45,42 +45,3 @@ def kill_marked(marker: str, spare: frozenset[int] = frozenset()) -> int:
                 os.kill(int(entry.name), signal.SIGKILL)
                 killed += 1
     return killed
-
-
-def oom_kills() -> int | None:
-    """A count that rises when the kernel kills for memory within this job's control groups; None when unknown."""
-    counters = [count for path in _memory_groups() if (count := _oom_kill_counter(path)) is not None]
-    return sum(counters) if counters else None
-
-
-def _memory_groups() -> list[Path]:
-    """Folders of the memory control group of this process, innermost first (cgroup v1 and v2)."""
-    groups: list[Path] = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return groups
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            root = Path("/sys/fs/cgroup")
-        elif "memory" in controllers.split(","):
-            root = Path("/sys/fs/cgroup/memory")
-        else:
-            continue
-        inner = root / path.lstrip("/")
-        chain = [folder for folder in (inner, *inner.parents) if folder != root and root in folder.parents]
-        # Slurm: .../job_N/step_M/user/task_0. Above the job are the jobs of others.
-        job = next((place for place, folder in enumerate(chain) if folder.name.startswith("job_")), 0)
-        groups += chain[: job + 1]
-    return groups
-
-
-def _oom_kill_counter(group: Path) -> int | None:
-    for name in ("memory.events", "memory.oom_control"):
-        with contextlib.suppress(OSError, ValueError):
-            for line in (group / name).read_text(encoding="utf-8").splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
-    return None

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaign.job.launch import cpus_per_node, srun_argv, step_env
-from campaign.job.processes import oom_kills
+from campaign.job.oom import oom_kills
 from campaign.job.rankenv import core_slices, physical_cores
 from campaign.redirect import REDIRECTIONS, redirected
 from tests.job.jobs import Site
@@ -126,7 +126,7 @@ def test_a_kill_for_memory_is_seen() -> None:
     group = Path("/sys/fs/cgroup/memory") / f"campaign-test-{os.getpid()}" / "job_1"
     code = """
         import subprocess, sys
-        from campaign.job.processes import oom_kills
+        from campaign.job.oom import oom_kills
         before = oom_kills()
         hog = subprocess.run([sys.executable, "-c", "x = bytearray(256 << 20); print(sum(x[::4096]))"])
         print(before, oom_kills(), hog.returncode)
