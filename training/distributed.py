@@ -68,8 +68,15 @@ def process_group(init_timeout_s: float) -> Iterator[World]:
         ) from error
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device, backend)
-    except BaseException:
+    except BaseException as error:
         dist.distributed_c10d._abort_process_group()
+        if isinstance(error, RuntimeError) and _is_broken_collective(error):
+            raise CampaignError(
+                Problem(
+                    f"a collective failed: {_first_line(error)}",
+                    hint="another rank has ended or is stuck (train_timeout_s): look for the first rank that failed",
+                )
+            ) from error
         raise
     dist.destroy_process_group()
 
@@ -77,6 +84,11 @@ def process_group(init_timeout_s: float) -> Iterator[World]:
 def set_timeout(seconds: float) -> None:
     """The timeout of collectives from now on; lower after the first step, when slow starts are over."""
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
+
+
+def _is_broken_collective(error: RuntimeError) -> bool:
+    # gloo's errors have no class of their own
+    return isinstance(error, dist.DistError) or "gloo/" in str(error)
 
 
 def _device() -> torch.device:

@@ -130,6 +130,8 @@ def _epoch(
     stepper.clock.begin()
     for step, batch in enumerate(batches):
         stepper.clock.batch_here()
+        if stepper.steps_done == 0:
+            stepper.recorder.phase("first_batch")
         loss = stepper.step(epoch, step, batch)
         read.append(batch.index)
         if keep_losses:

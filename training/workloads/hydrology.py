@@ -4,7 +4,8 @@ Under campaign it is started once per rank and reads its parameters from the run
 
     python -m training.workloads.hydrology --params '{"global_batch": 256, "fraction": 0.02}'
     torchrun --nproc-per-node 2 -m training.workloads.hydrology --params '{"global_batch": 256, "fraction": 0.02}'
-    python -m training.workloads.hydrology --baselines          the RMSE of the baselines on the test years
+
+How good it is against its baselines: python -m training.evaluate hydrology
 """
 
 from __future__ import annotations
@@ -29,13 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the workload; returns the exit code (2 for bad input, 1 for anything else that failed)."""
     recorder = Recorder.from_env()  # notes the phase python_up
     try:
-        options = _arguments(argv)
-        if options.baselines:
-            from training.evaluate import print_baselines
-
-            print_baselines(options.data)
-        else:
-            _run(options.params, options.data, recorder)
+        params, path = _arguments(argv)
+        _run(params, path, recorder)
     except CampaignError as error:
         rank = os.environ.get("RANK")
         print(f"{'' if rank is None else f'rank {rank}: '}error: {error}", file=sys.stderr, flush=True)
@@ -46,28 +42,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(params: dict[str, Any], path: Path, recorder: Recorder) -> None:
+    import torch
+    import torch.distributed as dist
+
     from training import distributed, samples, settings
     from training.data.layout import read_info
+    from training.loop import train
 
     recorder.phase("imports_done")
     chosen = settings.parse(params)
     info = read_info(path)
     with distributed.process_group(chosen.init_timeout_s) as world:
-        import torch
-        import torch.distributed as dist
-
         recorder.phase("pg_ready")
         recorder.world(world.rank, world.size)
         dist.all_reduce(torch.zeros(1, device=world.device))
         recorder.phase("first_collective")
-        from training.loop import train
-
         chosen.batches(world.size)
         parts = samples.build(samples.load(info), chosen.window)
         if world.rank == 0:
             print(
                 f"{info.name} {info.digest[:12]}: {len(parts['train'])} training samples, "
-                f"share taken {chosen.fraction:g}; {world.size} ranks on {world.device.type} ({world.backend}), {torch.get_num_threads()} threads each",
+                f"share taken {chosen.fraction:g}; {world.size} ranks on {world.device.type} ({world.backend}), "
+                f"{torch.get_num_threads()} threads each",
                 flush=True,
             )
         train(chosen, parts, world, recorder, report=_report if world.rank == 0 else lambda result: None)
@@ -82,7 +78,7 @@ def _report(result: EpochResult) -> None:
     )
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def _arguments(argv: list[str] | None) -> tuple[dict[str, Any], Path]:
     """Parameters and data set: from the command line, else from the run's spec."""
     parser = argparse.ArgumentParser(
         prog="python -m training.workloads.hydrology",
@@ -91,22 +87,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--params", metavar="JSON", help="parameters, as `params` of a study")
     parser.add_argument("--data", metavar="DIR", type=Path, help="the prepared data set")
-    parser.add_argument("--baselines", action="store_true", help="print the baselines' RMSE on the test years and end")
     options = parser.parse_args(argv)
-    spec: dict[str, Any] = {}
-    if "CAMPAIGN_SPEC" in os.environ and options.params is None:
-        from campaign.record import spec as read_spec
+    if options.params is not None or "CAMPAIGN_SPEC" not in os.environ:
+        return json_object(options.params or "{}", "--params"), options.data or default_path()
+    from campaign.record import spec as read_spec
 
-        spec = read_spec()
+    spec = read_spec()
     data = spec.get("data") or {}
-    options.params = _json(options.params) if options.params else spec.get("params", {})
-    # options of the data set that say how much of it is used are parameters of the training
-    options.params = options.params | (data.get("options") or {})
-    for key in ("global_batch", "local_batch"):
-        if "global_batch" not in options.params and "local_batch" not in options.params and spec.get(key):
-            options.params[key] = spec[key]
-    options.data = options.data or Path(data.get("path") or default_path())
-    return options
+    # options of the data set say how much of it is used: parameters of the training
+    params = spec["params"] | (data.get("options") or {})
+    return params, options.data or Path(data.get("path") or default_path())
 
 
 def default_path() -> Path:
@@ -114,13 +104,14 @@ def default_path() -> Path:
     return Path(os.environ.get("CAMPAIGN_DATA") or "data") / NAME
 
 
-def _json(text: str) -> dict[str, Any]:
+def json_object(text: str, key: str) -> dict[str, Any]:
+    """The JSON object that the option `key` was given. Raises BadInput."""
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise BadInput(Problem(f"no JSON: {error}", key="--params", value=text)) from None
+        raise BadInput(Problem(f"no JSON: {error}", key=key, value=text)) from None
     if not isinstance(value, dict):
-        raise BadInput(Problem("not an object", key="--params", value=text, allowed='{"name": value, ...}'))
+        raise BadInput(Problem("not an object", key=key, value=text, allowed='{"name": value, ...}'))
     return value
 
 

@@ -1,0 +1,82 @@
+"""Start ranks of the hydrology workload as real processes and read what they recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from campaign.job.rankfile import RankFile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`world` ranks with these parameters; one of them may raise or hang after five steps."""
+
+    world: int
+    params: dict[str, Any]
+    data: str
+    raises: int | None = None
+    hangs: int | None = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the ranks of a case left."""
+
+    codes: list[int]
+    folder: Path
+
+    def err(self, rank: int = 0) -> str:
+        return (self.folder / f"{rank}.err").read_text()
+
+    def out(self, rank: int = 0) -> str:
+        return (self.folder / f"{rank}.out").read_text()
+
+    def records(self, rank: int = 0) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
+        """(steps, everything else) of a rank."""
+        file = RankFile(self.folder / f"{rank}.bin", rank)
+        steps, others = [], []
+        while batch := file.read():
+            steps += batch.steps
+            others += batch.others
+        return steps, others
+
+    def losses(self, rank: int = 0) -> list[float]:
+        return [step[-1] for step in self.records(rank)[0]]
+
+    def epochs(self, rank: int = 0) -> list[dict[str, Any]]:
+        return [record for record in self.records(rank)[1] if record["k"] == "epoch"]
+
+    def __str__(self) -> str:
+        return f"codes {self.codes}\n" + "\n".join(f"rank {n}: {self.err(n)}" for n in range(len(self.codes)))
+
+
+def run_cases(cases: list[Case], folder: Path, timeout: float = 240) -> list[Ran]:
+    """Run the cases one after another."""
+    file = folder / "cases.json"
+    file.write_text(json.dumps([asdict(case) for case in cases]))
+    farm = subprocess.Popen(
+        [sys.executable, "-m", "tests.training.rank_farm", str(file), str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
+        start_new_session=True,
+    )
+    try:
+        code = farm.wait(timeout)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(farm.pid, signal.SIGKILL)  # ranks that are left when the time is over
+    assert code == 0, f"the rank farm ended with {code}"
+    return [
+        Ran(json.loads((folder / str(number) / "codes.json").read_text()), folder / str(number))
+        for number in range(len(cases))
+    ]
