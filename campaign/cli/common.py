@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -106,7 +107,10 @@ def flags(function: F) -> F:
         verbose: int,
         **kwargs: Any,
     ) -> None:
-        command = click.get_current_context().command_path.removeprefix("campaign ").strip()
+        here = click.get_current_context()
+        if os.environ.get("NO_COLOR"):
+            here.color = False
+        command = here.command_path.removeprefix("campaign ").strip()
         context = Context(command, project_dir, store_path, account, as_json, quiet, verbose)
         _run(context, functools.partial(function, context, *args, **kwargs))
 
