@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from campaign.store.collect import CollectReport, Progress
     from campaign.submit.select import Selection
 
+wait_option = click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
+    help="How long to wait for a store that another process has open.",
+)  # fmt: skip
+
 EXAMPLES = """\b
 Examples:
   campaign collect                       new records of all runs
@@ -34,13 +39,14 @@ final one appears. Broken records are set aside and make the exit code 1; the re
 @click.option(
     "--rebuild", is_flag=True, help="Make a new store from ledger and records and put it in the old one's place."
 )
-def collect(context: Context, selection: Selection, rebuild: bool) -> None:
+@wait_option
+def collect(context: Context, selection: Selection, rebuild: bool, wait_s: float) -> None:
     """Bring records into the store."""
     if rebuild and not selection.empty:
         raise BadInput(Problem("--rebuild makes the whole store anew: it can't be given a selection",
                                hint="campaign collect --rebuild"))  # fmt: skip
     refresh_states(context)
-    report = gather(context, selection, rebuild=rebuild)
+    report = gather(context, selection, rebuild=rebuild, wait_s=wait_s)
     context.data = report.to_json()
     for reject in report.rejects:
         hint = "move the folder away once you know why, or measure again: campaign retry"
@@ -81,7 +87,9 @@ def refresh_states(context: Context) -> None:
             context.warn(problem)
 
 
-def gather(context: Context, selection: Selection | None = None, *, rebuild: bool = False) -> CollectReport:
+def gather(
+    context: Context, selection: Selection | None = None, *, rebuild: bool = False, wait_s: float = 10.0
+) -> CollectReport:
     """Collect with progress on stderr; what couldn't be listed becomes a warning. Rejects are the caller's to tell."""
     from campaign.store.collect import collect as collect_records
 
@@ -95,7 +103,13 @@ def gather(context: Context, selection: Selection | None = None, *, rebuild: boo
             chosen = select_runs(ledger, selection)
     with _progress(context) as progress:
         report = collect_records(
-            project, project.store_path, selection=chosen, rebuild=rebuild, progress=progress, note=context.note
+            project,
+            project.store_path,
+            selection=chosen,
+            rebuild=rebuild,
+            progress=progress,
+            note=context.note,
+            wait_s=wait_s,
         )
     for folder, reason in sorted(report.unreadable.items()):
         context.warn(Problem(f"the folder can't be listed: {reason}", folder))

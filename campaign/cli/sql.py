@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from campaign.cli.collect import gather, wait_option
 from campaign.cli.common import Context, flags
 from campaign.errors import BadInput, NotNow, Problem
 
@@ -44,24 +45,31 @@ New records are collected first. The store is only read: statements that write a
 @click.option("--max-rows", type=click.IntRange(min=0),
               help=f"0: all. Default: {ROWS_SHOWN} in tables, {ROWS_IN_JSON} with --json, else all.")  # fmt: skip
 @click.option("--no-collect", is_flag=True, help="Ask the store as it is; don't collect first.")
+@wait_option
 def sql(
-    context: Context, query: str | None, form: str, output: Path | None, max_rows: int | None, no_collect: bool
+    context: Context,
+    query: str | None,
+    form: str,
+    output: Path | None,
+    max_rows: int | None,
+    no_collect: bool,
+    wait_s: float,
 ) -> None:
     """Ask the store in SQL."""
     text = _query_text(query)
     if not no_collect:
-        _collect_first(context)
+        _collect_first(context, wait_s)
     store = context.project.store_path
     if output is not None:
         from campaign.store.query import write_file
 
-        rows = write_file(store, text, output, note=context.note)
+        rows = write_file(store, text, output, wait_s=wait_s, note=context.note)
         context.data = {"columns": [], "rows": [], "row_count": rows, "truncated": False, "output": str(output)}
         context.note(f"{rows:,} rows written to {output}")
         return
     from campaign.store.query import ask
 
-    with ask(store, text, note=context.note) as answer:
+    with ask(store, text, wait_s=wait_s, note=context.note) as answer:
         if context.as_json:
             _fill_data(context, answer, ROWS_IN_JSON if max_rows is None else max_rows)
         else:
@@ -77,11 +85,9 @@ def _query_text(query: str | None) -> str:
     return sys.stdin.read()
 
 
-def _collect_first(context: Context) -> None:
-    from campaign.cli.collect import gather
-
+def _collect_first(context: Context, wait_s: float) -> None:
     try:
-        report = gather(context)
+        report = gather(context, wait_s=wait_s)
     except NotNow as error:
         raise NotNow(
             [

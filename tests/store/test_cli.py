@@ -251,7 +251,7 @@ def test_outside_a_project(tmp_path: Path, cli: Cli) -> None:
 def test_a_locked_store_is_exit_3_with_its_holder(scaled: World) -> None:
     with holder(scaled.store, write=True) as other:
         for command in (("sql", "FROM runs"), ("sql", "FROM runs", "--no-collect"), ("collect",)):
-            result = call(scaled, *command, "--json", code=3)
+            result = call(scaled, *command, "--json", "--wait", "0.1", code=3)
             [error] = valid(result, command[0])["errors"]
             assert f"PID {other.pid}" in error["message"]
             assert f"PID {other.pid}" in result.stderr, "what is waited for is said meanwhile"
@@ -260,7 +260,7 @@ def test_a_locked_store_is_exit_3_with_its_holder(scaled: World) -> None:
 def test_beside_a_reader_sql_reads_what_is_there(scaled: World) -> None:
     """A notebook has the store open: nothing new can be collected, and the hint says how to read on."""
     with holder(scaled.store, write=False):
-        result = call(scaled, "sql", "SELECT count(*) FROM runs", code=3)
+        result = call(scaled, "sql", "SELECT count(*) FROM runs", "--wait", "0.1", code=3)
         assert "--no-collect" in result.stderr
         assert call(scaled, "sql", "SELECT count(*) AS n FROM runs", "--no-collect").stdout == "n\n0\n"
     call(scaled, "collect")
