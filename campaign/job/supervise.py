@@ -74,7 +74,9 @@ class Supervisor:
         self._fail_grace_s = float(spec.record.get("fail_grace_s", FAIL_GRACE_S))
         self._hang_s = None if hang_s is None else float(hang_s)
         self._started = False
-        self._ranks_ended = 0
+        self._ranks_done = 0
+        self._terminated: tuple[float, str] | None = None
+        """When an agent had SIGTERM, and what to say of it: we should have it too, unless its step alone was ended."""
         self._stop_by: float | None = None
         self._fail_by: float | None = None
         self._progress_at = time.monotonic()
@@ -149,7 +151,11 @@ class Supervisor:
 
     def _may_be_terminated(self) -> bool:
         """Only SIGTERM has ended ranks, and we may be about to hear of it ourselves."""
-        if self.stop is not None or not self.failures:
+        if self.stop is not None:
+            return False
+        if self._terminated is not None:
+            return True
+        if not self.failures:
             return False
         since_s = self.clock.elapsed_s() - self.failures.latest_us / 1e6
         return self.failures.only_by_term and since_s < SELF_TERM_S
@@ -211,9 +217,11 @@ class Supervisor:
         self._writer.add_console(b64decode(message["start"]), message["skipped"], b64decode(message["rest"]))
 
     def _on_exit(self, node: Node, message: Message) -> None:
-        self._ranks_ended += 1
         self._progress_at = time.monotonic()
-        if message["code"] == 0 or message["stopped"]:
+        if message["stopped"]:
+            return
+        if message["code"] == 0:
+            self._ranks_done += 1
             return
         rank, code, number, last = message["rank"], message["code"], message["signal"], message["last"]
         self._log(f"rank {rank} on {node.name} failed: {signal_name(number) if number else code}: {last}")
@@ -238,15 +246,18 @@ class Supervisor:
         node.stopping = True
 
     def _on_terminated(self, node: Node, message: Message) -> None:
-        self._stop(Stop("term", f"the job was told to end ({message['signal']} on {node.name})"))
+        self._terminated = self._terminated or (time.monotonic(), f"the agent on {node.name} was told to end")
 
     def _on_cant(self, node: Node, message: Message) -> None:
         self._stop(Stop("node", f"{node.name} can't run its ranks: {message['reason']}", message["class"]))
 
     def _on_gone(self, peer: Peer) -> None:
         node = self.nodes.known.get(-1 if peer.node_rank is None else peer.node_rank)
-        if node is not None and not node.over:
-            node.gone = True
+        if node is None or node.over:
+            return
+        node.gone = True
+        # before the start, srun ends agents that are up because others aren't: the step's end tells who is missing
+        if self._started:
             self._stop(Stop("node", f"the agent on {node.name} is gone", "node", self.clock.t_us()))
 
     def _start(self) -> None:
@@ -290,6 +301,8 @@ class Supervisor:
             self._warn()
         elif self._fail_by is not None and now >= self._fail_by:
             self._stop(Stop("rank", "a rank has failed"))
+        elif self._started and self._terminated is not None and now - self._terminated[0] > SELF_TERM_S:
+            self._stop(Stop("node", self._terminated[1], scheduler_class(self._launcher.lines) or "node"))
         elif not self._started and now >= self._start_by:
             self._stop(Stop("node", self._not_up("did not come up in time"), "node"))
         elif self._hang_s is not None and self._started and now - self._progress_at > self._hang_s:
@@ -346,7 +359,7 @@ class Supervisor:
         return decide(
             self.stop,
             culprit,
-            ranks_done=self._ranks_ended >= self.spec.world_size and not self.failures,
+            ranks_done=self._ranks_done >= self.spec.world_size,
             missing_nodes=self.nodes.missing(),
             scheduler_lines=self._launcher.lines,
             lagging=self.nodes.lagging(),
