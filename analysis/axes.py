@@ -54,7 +54,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     if decades > 2.5:
         step = math.ceil((last - first) / 6)
         return [10.0**power for power in range(first, last + 1, step) if low <= 10.0**power <= high]
-    for mantissas in ((1, 3), (1, 2, 5), (1, 2, 3, 5, 7)):
+    for mantissas in (*([(1, 3)] if decades > 1.7 else []), (1, 2, 5), (1, 2, 3, 5, 7)):
         ticks = [m * 10.0**power for power in range(first, last + 1) for m in mantissas]
         inside = [value for value in ticks if low <= value <= high]
         if len(inside) >= 3:

@@ -167,7 +167,7 @@ class Sheet:
         )
         self.figure.set_layout_engine(engine)
         self.figure.align_ylabels()
-        self.figure.draw_without_rendering()
+        engine.execute(self.figure)
         # frozen here, so that PNG and SVG, which are drawn at different resolutions, are the same picture
         self.figure.set_layout_engine("none")
         for panel in self.figure.axes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,8 +94,10 @@ class Plotted:
 
 
 def _require_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(Problem("figures need matplotlib, which is not installed", hint="pip install 'campaign[plots]'"))
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise BadInput(Problem(f"figures need matplotlib: {error}", hint="pip install 'campaign[plots]'")) from error
 
 
 def kind_of(name: str) -> Kind:

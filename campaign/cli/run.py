@@ -138,12 +138,14 @@ class _progress:
 
 def _answer(context: Context, project: Project, plan: Plan, plots: bool) -> None:
     """Collect, then the table and the figures; what can't be drawn is a warning, the runs stay done."""
+    from campaign.cli.plot import import_analysis
     from campaign.store.collect import collect
 
     collected = collect(project, project.store_path, note=context.note)
     for reject in collected.rejects:
         context.warn(Problem(f"record set aside: {reject.reason}", str(reject.path)))
     try:
+        import_analysis()
         from analysis.answers import draw_all, scaling_text
     except ImportError as error:
         context.warn(Problem(f"no table and no figures: {error}", hint="pip install 'campaign[plots]'"))

@@ -12,6 +12,9 @@ from analysis.figures import Drawing, draw
 from analysis.queries import Choice
 from tests.analysis.answers_store import memory_store
 from tests.analysis.shapes import SHAPES
+from tests.store.conftest import empty_store, world
+
+__all__ = ["empty_store", "world"]
 
 Drawn = Callable[[str, str], Drawing]
 

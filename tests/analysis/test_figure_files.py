@@ -28,8 +28,8 @@ import duckdb
 from analysis.figures import plot
 from analysis.queries import Choice
 with duckdb.connect(sys.argv[1], read_only=True) as connection:
-    for name in ("cross-site", "steps"):
-        plot(name, connection, Choice(), folder=Path(sys.argv[2]), formats=("png", "svg", "pdf"))
+    for name, formats in (("cross-site", ["png", "svg", "pdf"]), ("steps", ["svg"])):
+        plot(name, connection, Choice(), folder=Path(sys.argv[2]), formats=formats)
 print("matplotlib.pyplot" in sys.modules)
 """
 
@@ -54,16 +54,14 @@ def test_same_data_same_bytes_in_another_process_with_other_settings(tmp_path: P
         )  # fmt: skip
         assert (answer.returncode, answer.stdout.strip()) == (0, "False"), answer.stderr
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    assert len(digests(tmp_path / "one")) == 2 * len(FORMATS)
+    assert len(digests(tmp_path / "one")) == 4
 
 
 def test_other_data_other_bytes(tmp_path: Path) -> None:
     for folder, runs in (("one", two_sites()), ("two", two_sites()[:-1])):
         with memory_store(runs) as connection:
-            plot("scaling", connection, Choice(), folder=tmp_path / folder)
-    one, two = digests(tmp_path / "one"), digests(tmp_path / "two")
-    assert one["scaling.png"] != two["scaling.png"]
-    assert one["scaling.svg"] != two["scaling.svg"]
+            plot("scaling", connection, Choice(), folder=tmp_path / folder, formats=["svg"])
+    assert digests(tmp_path / "one") != digests(tmp_path / "two")
 
 
 @pytest.fixture(scope="module")
