@@ -13,8 +13,9 @@ unset PYTHONDONTWRITEBYTECODE
 if [ "$(id -u)" -eq 0 ]; then
     require=$require,root,tmpfs,network-namespaces
 else
-    trap 'sudo "$python" -m tests.slurm.testbed stop' EXIT
+    # -B: no byte code that belongs to root in the clone
+    trap 'sudo "$python" -B -m tests.slurm.testbed stop' EXIT
     trap 'exit 130' INT TERM HUP
-    sudo "$python" -m tests.slurm.testbed start
+    sudo "$python" -B -m tests.slurm.testbed start
 fi
 CAMPAIGN_REQUIRE=${CAMPAIGN_REQUIRE-$require} "$python" -m pytest "$@"
