@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from campaign.site import Name, Paths
-from campaign.validate import FileModel, FileSource, Positive, Strict, load_model
+from campaign.validate import FileModel, FileSource, Positive, Strict, Token, load_model
 from campaign.yamlfile import parse
 
 
@@ -34,8 +34,8 @@ class Config(FileModel):
     name: str | None = None
     sites: list[str] = []
     studies: list[str] = []
-    accounts: dict[Name, str] = {}
-    projects: dict[Name, str] = {}
+    accounts: dict[Name, Token] = {}
+    projects: dict[Name, Token] = {}
     paths: dict[Name, Paths] = {}
     caps: Caps = Caps()
     group_readable: bool = False

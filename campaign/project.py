@@ -115,9 +115,13 @@ class Project:
 
         Raises `BadInput` that names all ways when a Slurm site has none.
         """
+        from campaign.validate import is_token
+
         variable = f"CAMPAIGN_ACCOUNT_{site.name.upper().replace('-', '_')}"
         ways = (flag, os.environ.get(variable), os.environ.get("CAMPAIGN_ACCOUNT"), self.config.accounts.get(site.name))
         account = next((way for way in (*ways, site.account) if way), None)
+        if account is not None and not is_token(account):
+            raise BadInput(Problem("an account is one word without blanks", key="account", value=account))
         if account is None and not site.local:
             file, line = site.source.place(("account",))
             hint = (

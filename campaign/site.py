@@ -21,6 +21,7 @@ from campaign.validate import (
     Positive,
     Scalar,
     Strict,
+    Token,
     json_schema,
     load_model,
     refuse,
@@ -80,8 +81,8 @@ class Transport(Strict):
     """How this site's commands are reached: run here, or over the user's OpenSSH."""
 
     kind: Literal["here", "ssh"] = "here"
-    host: str | None = None
-    root: str | None = None
+    host: Token | None = None
+    root: Line | None = None
 
 
 class SchedulerLimits(Strict):
@@ -99,7 +100,7 @@ class Scheduler(Strict):
     gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
     sbatch_args: dict[str, SbatchValue] = {}
     srun_args: list[Line] = []
-    wckey: str | None = None
+    wckey: Token | None = None
     limits: SchedulerLimits = SchedulerLimits()
     poll_interval_s: Annotated[float, Field(gt=0)] = 30
     adopt_grace_s: Annotated[float, Field(ge=0)] = 120
@@ -128,7 +129,7 @@ class Partition(Strict):
     exclusive: bool = True
     down: bool = False
     """True: not used by `partition_by_size`."""
-    qos: dict[str, Qos] = {}
+    qos: dict[Token, Qos] = {}
 
 
 class Node(Strict):
@@ -161,7 +162,7 @@ class Gpu(Strict):
 class Network(Strict):
     """For the ranks' rendezvous and the agents' connection to the head."""
 
-    interface: str | None = None
+    interface: Token | None = None
     master_addr_suffix: str = ""
     resolve_ip: bool = False
 
@@ -169,7 +170,7 @@ class Network(Strict):
 class Filesystem(Strict):
     """One file system. Quotas are the project's, shared by its members."""
 
-    path: str
+    path: Line
     kind: str
     shared: bool
     on_compute: bool
@@ -181,23 +182,23 @@ class Filesystem(Strict):
 class Paths(Strict):
     """Where things go: `filesystem:sub/folder` or an absolute path. null: the project folder (see docs/sites.md)."""
 
-    run_root: str | None = None
-    node_local: str | None = None
-    data: str | None = None
+    run_root: Line | None = None
+    node_local: Line | None = None
+    data: Line | None = None
 
 
 class Software(Strict):
     """What the batch script loads before the head, and the interpreter of ranks (null: the one that plans)."""
 
     modules: list[Line] = []
-    python: str | None = None
+    python: Line | None = None
 
 
 class Container(Strict):
     """How ranks run in an image."""
 
     runtime: Literal["apptainer", "singularity"] | None = None
-    image: str | None = None
+    image: Line | None = None
     args: list[Line] = []
     binds: list[Line] = []
 
@@ -224,27 +225,27 @@ class Site(FileModel):
     name: Name
     title: str = ""
     arch: Literal["x86_64", "aarch64"] | None = None
-    account: str | None = None
-    project: str | None = None
+    account: Token | None = None
+    project: Token | None = None
     studies: dict[str, dict[str, list[Scalar]]] = {}
     transport: Transport = Transport()
     scheduler: Scheduler
-    cluster_name: str | None = None
+    cluster_name: Token | None = None
     accounting: bool = True
     canary_tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     setup: list[Line] = []
-    reservation: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    switches: Line | None = None
-    exclude: str | None = None
-    nodelist: str | None = None
-    mail: str | None = None
+    reservation: Token | None = None
+    qos: Token | None = None
+    constraint: Token | None = None
+    switches: Token | None = None
+    exclude: Token | None = None
+    nodelist: Token | None = None
+    mail: Token | None = None
     visible_gpus: Literal["all", "slurm"] = "all"
     cpu_unit: Literal["core", "thread"] = "core"
     partition_by_size: list[str] = []
-    default_partition: str
-    partitions: Annotated[dict[str, Partition], Field(min_length=1)]
+    default_partition: Token
+    partitions: Annotated[dict[Token, Partition], Field(min_length=1)]
     nodes: Annotated[dict[str, Node], Field(min_length=1)]
     gpus: dict[str, Gpu] = {}
     network: Network = Network()

@@ -18,9 +18,9 @@ from campaign.slurm.durations import SIZE_FORMS, TIME_FORMS
 from campaign.validate import (
     FileModel,
     Json,
-    Line,
     Scalar,
     Strict,
+    Token,
     Word,
     duration,
     json_schema,
@@ -152,15 +152,15 @@ class Resources(Strict):
     cpus_per_rank: Amount = "site"
     gpus_per_rank: Amount = "site"
     memory: Memory | None = None
-    partition: str | None = None
-    qos: str | None = None
-    reservation: str | None = None
-    constraint: str | None = None
-    switches: Line | None = None
-    exclude: str | None = None
+    partition: Token | None = None
+    qos: Token | None = None
+    reservation: Token | None = None
+    constraint: Token | None = None
+    switches: Token | None = None
+    exclude: Token | None = None
     """Nodes to leave out (the study's own `exclude` leaves out points)."""
-    nodelist: str | None = None
-    mail: str | None = None
+    nodelist: Token | None = None
+    mail: Token | None = None
 
 
 class StudyStaging(Strict):

@@ -363,6 +363,21 @@ def _text(value: Any) -> Any:
     return text
 
 
+def _token(value: Any) -> Any:
+    """A word without blanks: it becomes part of an `#SBATCH` line."""
+    if not isinstance(value, str):
+        # a number could have lost leading zeros on its way here
+        raise refuse("must be a string", allowed="a string", hint=f'write it quoted: "{value}"')
+    if not is_token(value):
+        raise refuse("must be one word", allowed="text without blanks and control characters")
+    return str(value)
+
+
+def is_token(text: str) -> bool:
+    """True for text that can stand in an `#SBATCH` line as it is."""
+    return bool(text) and text.isprintable() and not any(character.isspace() for character in text)
+
+
 _TIME_SCHEMA = {"type": "string", "description": f"A Slurm time in quotes: {TIME_FORMS}."}
 _SIZE_SCHEMA = {"type": "string", "description": f"A size: {SIZE_FORMS}."}
 _SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
@@ -379,6 +394,8 @@ Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string",
 """One word of an argument list: any text, several lines too."""
 Line = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
 """One line of text."""
+Token = Annotated[str, BeforeValidator(_token), WithJsonSchema({"type": "string"})]
+"""One word without blanks."""
 Scalar = Annotated[Any, BeforeValidator(scalar), WithJsonSchema(_SCALAR_SCHEMA)]
 Json = Annotated[Any, BeforeValidator(json_value), WithJsonSchema({})]
 

@@ -228,6 +228,15 @@ WRONG: dict[str, tuple[str, str, int, str, str]] = {
     "unknown placeholder": ("{project}", "{group}", 20, "filesystems.scratch.path", "{project}, {user}"),
     "open brace": ("/{project}", "/{project", 20, "filesystems.scratch.path", "braces"),
     "relative path": ("path: /dev/shm", "path: dev/shm", 21, "filesystems.shm.path", "absolute"),
+    "line break in an account": (
+        "name: tiny",
+        'name: tiny\naccount: "a\\n#SBATCH --wrap=x"',
+        3,
+        "account",
+        "one word",
+    ),
+    "blank in a partition's name": ("  batch:\n", "  ba tch:\n", 10, "partitions.ba tch", "one word"),
+    "line break in a path": ('"/scratch/{project}"', '"/scratch\\nrm"', 20, "filesystems.scratch.path", "one line"),
     "missing key": ("default_partition: batch\n", "", 1, "default_partition", "missing"),
 }
 

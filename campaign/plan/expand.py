@@ -11,7 +11,7 @@ from typing import Any
 from campaign.errors import BadInput, Problem
 from campaign.study import Study
 
-MAX_POINTS = 1_000_000
+MAX_RUNS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,10 @@ def points(study: Study) -> list[Point]:
     dimensions = [[{name: value} for value in values] for name, values in study.axes.items()]
     dimensions += [_zipped(group) for group in study.zip]
     count = math.prod(len(dimension) for dimension in dimensions)
-    if count > MAX_POINTS:
-        raise BadInput(study.problem(("axes",), f"the axes make {count} points", value=count, allowed=f"{MAX_POINTS}"))
+    if count * study.repeats > MAX_RUNS:
+        path = ("axes",) if count > MAX_RUNS else ("repeats",)
+        message = f"the study would make {count * study.repeats} runs: {count} points x {study.repeats} repeats"
+        raise BadInput(study.problem(path, message, value=count * study.repeats, allowed=f"at most {MAX_RUNS}"))
     found = []
     for parts in itertools.product(*dimensions):
         axes = {name: value for part in parts for name, value in part.items()}

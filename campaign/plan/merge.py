@@ -57,7 +57,8 @@ class Merged:
 def merge(study: Study, site: Site, overrides: Mapping[str, Any]) -> Study:
     """The study on this site. `overrides`: `--set` by key; text is read as YAML. Raises `BadInput`."""
     data = copy.deepcopy(study.source.data)
-    blocks = data.pop("sites", None) or {}
+    # the blocks stay in the data: names of axes that only other sites have must not look like mistakes here
+    blocks = data.get("sites") or {}
     merged = Merged(study.source, data)
     for key, value in (blocks.get(site.name) or {}).items():
         _put_block(merged, study, site.name, key, value)

@@ -84,6 +84,10 @@ WRONG: dict[str, tuple[str, int, str, str]] = {
     "override that makes no run": (
         STUDY + "sites:\n  tiny:\n    axes: {nodes: []}\n", 13, "axes.nodes", "would make no run",
     ),
+    "runs without end": (changed(STUDY, ("repeats: 2", "repeats: 200000")), 9, "repeats", "1200000 runs"),
+    "line break in a reservation": (
+        STUDY + 'resources: {reservation: "r\\n#SBATCH --wrap=x"}\n', 11, "resources.reservation", "one word",
+    ),
     "tab": (changed(STUDY, ("  nodes:", "\tnodes:")), 7, "", "not valid YAML"),
 }  # fmt: skip
 
@@ -114,6 +118,12 @@ def test_a_missing_account_names_every_way_to_give_one(make_project: Make, monke
         assert way in answer.stderr
     monkeypatch.setenv("CAMPAIGN_ACCOUNT_TINY", "mine")
     assert campaign(project.root, "plan", "tiny").exit_code == 0
+
+
+def test_an_account_with_a_line_break_reaches_no_script(make_project: Make) -> None:
+    answer = campaign(make_project().root, "plan", "tiny", "--account", "a\n#SBATCH --wrap=x")
+    assert answer.exit_code == 2
+    assert "one word" in answer.stderr
 
 
 def test_account_and_project_are_missed_at_once(make_project: Make) -> None:

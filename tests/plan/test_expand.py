@@ -77,6 +77,19 @@ def test_overrides_by_rank(make_project: Make, name: str) -> None:
     assert sorted({run.nodes for run in plan.runs}) == expected
 
 
+def test_names_that_only_another_site_has_are_no_mistake_here(make_project: Make) -> None:
+    study = changed(STUDY, ('"{lr}"', '"{lr} {extra}"'), ("hidden: 64", "hidden: 64, extra: 0")) + (
+        "exclude: [{ranks_per_node: 2, nodes: 4}]\nbaseline: {ranks_per_node: 1}\n"
+        "when: [{if: {ranks_per_node: 2}, set: {lr: 1}}]\n"
+        "sites: {other: {axes: {ranks_per_node: [1, 2]}, params: {extra: 1}}}\n"
+    )
+    other = changed(SITE, ("name: tiny", "name: other"))
+    plan = build_plan(make_project(study=study, files={"sites/other.yaml": other}), ["tiny", "other"])
+    counts = {site: len([run for run in plan.runs if run.site == site]) for site in ("tiny", "other")}
+    assert counts == {"tiny": 12, "other": 2 * (6 + 4)}
+    assert all(run.can_run for run in plan.runs)
+
+
 def test_a_block_for_a_site_changes_that_site_only(make_project: Make) -> None:
     study = STUDY + (
         "data: {name: d, options: {fraction: 0.5, kind: a}}\n"
