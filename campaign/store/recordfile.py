@@ -350,6 +350,8 @@ def _partial_head(folder: Path) -> dict[str, Any]:
     head: dict[str, Any] = {key: data[key] for key in texts if isinstance(data.get(key), str)}
     if isinstance(data.get("dirty"), bool):
         head["dirty"] = data["dirty"]
+    if isinstance(data.get("ranks_per_node"), int):
+        head["ranks_per_node"] = data["ranks_per_node"]
     with contextlib.suppress(KeyError, TypeError, ValueError):
         head["started"] = _naive(datetime.fromisoformat(data["started"].replace("Z", "+00:00")))
     return head
