@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from campaign.cli.common import Context, flags
+from campaign.cli.render import table
 from campaign.errors import EXIT_BAD_INPUT, Problem
 
 if TYPE_CHECKING:
@@ -212,53 +213,49 @@ def _point_key(run: PlannedRun) -> tuple[Any, ...]:
 
 
 def _print_points(context: Context, plan: Plan) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    points: dict[tuple[Any, ...], list[PlannedRun]] = {}
+    """One table for each study on each site, a line for each point."""
+    groups: dict[tuple[str, str], dict[tuple[Any, ...], list[PlannedRun]]] = {}
     for run in plan.runs:
-        points.setdefault(_point_key(run), []).append(run)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right" if heading in _RIGHT else "left", overflow="fold")
-    rows = list(points.values())
-    shown = rows if context.verbose else rows[:ROWS]
-    for runs in shown:
-        style = "" if runs[0].can_run else "red"
-        table.add_row(*[Text(cell, style=style) for cell in _cells(runs)])
-    context.console().print(table)
-    if len(shown) < len(rows):
-        context.say(f"... {len(rows) - len(shown)} more points: -v lists them")
+        groups.setdefault((run.site, run.study), {}).setdefault(_point_key(run), []).append(run)
+    left = sum(len(points) for points in groups.values()) if context.verbose else ROWS
+    for points in groups.values():
+        shown = list(points.values())[:left]
+        left -= len(shown)
+        if shown:
+            context.say(_heading(shown[0][0]))
+            context.say(table(HEADINGS, [_cells(runs) for runs in shown], right=(1, 2, 3, 4, 5, 7, 8)) + "\n")
+        if len(shown) < len(points):
+            context.say(f"... {len(points) - len(shown)} more points: -v lists them\n")
 
 
-HEADINGS = (
-    "site", "study", "axes", "nodes x ranks", "cores", "GPUs", "batch", "partition", "walltime", "runs", "GPU-h",
-    "node-h", "",
-)  # fmt: skip
-_RIGHT = {"nodes x ranks", "cores", "GPUs", "batch", "walltime", "runs", "GPU-h", "node-h"}
+HEADINGS = ("axes", "nodes", "ranks", "cores", "GPUs", "batch", "partition", "runs", "GPU-h", "")
 
 
-def _cells(runs: Sequence[PlannedRun]) -> Iterable[str]:
+def _heading(run: PlannedRun) -> str:
     from campaign.slurm.durations import format_duration
 
+    account = f", account {run.account}" if run.account else ""
+    data = f", data {run.data['name']}" if run.data else ""
+    title = click.style(f"{run.study} on {run.site}", bold=True)
+    return f"{title}: {format_duration(run.walltime_s)} each at most{account}{data}; per rank: cores, GPUs, batch"
+
+
+def _cells(runs: Sequence[PlannedRun]) -> list[str]:
     run = runs[0]
     axes = " ".join(f"{name}={value}" for name, value in run.axes.items() if name not in ("nodes", "ranks_per_node"))
     gpu_h = None if run.price.gpu_h is None else run.price.gpu_h * len(runs)
     marks = ["gate first"] if any(member.gate for member in runs) else []
     marks += ["oversubscribed"] if run.oversubscribed else []
-    marks += [] if run.can_run else ["can't run"]
-    return (
-        run.site,
-        run.study,
-        axes,
-        f"{run.nodes} x {run.ranks_per_node}",
+    marks += [] if run.can_run else [click.style("can't run", fg="red")]
+    return [
+        axes.replace("\n", "\\n") or "-",
+        str(run.nodes),
+        str(run.world_size),
         str(run.cpus_per_rank),
         str(run.gpus_per_rank),
-        "" if run.local_batch is None else f"{run.local_batch} x {run.world_size}",
-        run.partition or "",
-        format_duration(run.walltime_s),
+        "-" if run.local_batch is None else str(run.local_batch),
+        run.partition or "-",
         str(len(runs)),
         "?" if gpu_h is None else f"{gpu_h:.4g}",
-        f"{run.price.node_h * len(runs):.4g}",
         ", ".join(marks),
-    )
+    ]

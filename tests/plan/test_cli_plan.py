@@ -144,9 +144,11 @@ def test_a_local_site_has_no_script(make_project: Make) -> None:
     assert envelope["data"]["scripts"] == []
 
 
-def test_markup_in_values_is_not_markup(make_project: Make) -> None:
+def test_values_are_shown_as_they_are(make_project: Make) -> None:
     project = make_project(study=changed(STUDY, ("[ddp, fsdp2]", '["[red]x[/red]", "[/]"]')))
-    assert "strategy=[red]x[/red]" in campaign(project, "tiny").stdout
+    shown = campaign(project, "tiny").stdout
+    assert "strategy=[red]x[/red]" in shown
+    assert "strategy=[/]" in shown
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
