@@ -47,23 +47,20 @@ def test_what_is_planned_is_shown_and_kept(make_project: Make) -> None:
     done = campaign(project, "tiny")
     assert done.exit_code == 0
     assert done.stderr == ""
-    for text in (
-        "strategy=fsdp2",
-        "4 x 4",
-        "devel",
-        "batch",
-        "00:30:00",
-        "gate first",
-        "12 runs of 6 points",
-        "672 core-h",
-    ):
+    rows = [line.split() for line in done.stdout.splitlines()]
+    # axes, nodes, ranks, cores, GPUs and batch of a rank, partition, runs, GPU-h
+    assert ["strategy=ddp", "1", "4", "12", "1", "64", "devel", "2", "4", "gate", "first"] in rows
+    assert ["strategy=fsdp2", "4", "16", "12", "1", "16", "batch", "2", "16"] in rows
+    for text in ("sweep on tiny: 00:30:00 each at most, account budget", "12 runs of 6 points"):
         assert text in done.stdout, text
+    # 2 strategies x 2 repeats x (1 + 2 + 4) nodes x 48 cores x half an hour
+    assert "672 core-h on tiny" in done.stdout
     (path,) = project.plans_dir.iterdir()
     assert f"next: campaign submit --plan {path.stem}" in done.stdout
     with Ledger.open(project.ledger_path) as ledger:
-        rows = ledger.query("SELECT run_id, state, ord FROM runs ORDER BY ord")
+        kept = ledger.query("SELECT run_id, state, ord FROM runs ORDER BY ord")
     planned = json.loads(path.read_text())["runs"]
-    assert [tuple(row) for row in rows] == [(run["run_id"], "planned", run["order"]) for run in planned]
+    assert [tuple(row) for row in kept] == [(run["run_id"], "planned", run["order"]) for run in planned]
 
 
 def test_planning_again_changes_nothing(make_project: Make) -> None:
