@@ -88,7 +88,10 @@ def set_timeout(seconds: float) -> None:
 
 def _is_broken_collective(error: RuntimeError) -> bool:
     # gloo's errors have no class of their own
-    return isinstance(error, dist.DistError) or "gloo/" in str(error)
+    return isinstance(error, dist.DistError) or any(words in str(error) for words in _GLOO_ERRORS)
+
+
+_GLOO_ERRORS = ("gloo/transport", "pair closure", "Connection closed by peer", "Timed out waiting")
 
 
 def _device() -> torch.device:

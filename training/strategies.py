@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # DDP and every optimizer import it at first use, 800 modules: here, so that start-up books it as import, not as step
-import torch._dynamo
+import torch._dynamo  # noqa: F401
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -36,7 +36,7 @@ from training.data.layout import (
     row_hash,
 )
 
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 4 * 2**20
 """Size of a chunk of the largest variable: few files, and one block of work is short."""
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
@@ -79,23 +79,23 @@ def prepare(
 
     Raises BadInput when `dest` holds something else, NotNow when another process is preparing it.
     """
-    if not force and (done := _existing(source, dest)):
+    if done := _existing(source, dest, force):
         return Outcome("nothing to do", done)
     partial = partial_path(dest)
     partial.mkdir(parents=True, exist_ok=True)
     with _locked(partial):
-        if not force and (done := _existing(source, dest)):
+        if done := _existing(source, dest, force):  # somebody else has been faster
             shutil.rmtree(partial)
             return Outcome("nothing to do", done)
         hashes, first_row = _resume(source, partial)
         _fill(source, partial, hashes, first_row, block_bytes, progress)
         _describe(source, partial, hashes)
-        (partial / JOURNAL).unlink()
-        (partial / LOCK).unlink()
         if dest.exists():
             shutil.rmtree(dest)
-        partial.rename(dest)
+        partial.rename(dest)  # lock and journal go along: until then nobody else may begin
         _sync_folder(dest.parent)
+        for name in (JOURNAL, LOCK):
+            (dest / name).unlink()
     return Outcome("resumed" if first_row else "made", read_info(dest))
 
 
@@ -103,17 +103,19 @@ def verify(dest: Path) -> DatasetInfo:
     """Read every value of the data set in `dest` and compare with its digest. Raises BadInput when they differ."""
     info = read_info(dest)
     group = zarr.open_group(info.zarr_path, mode="r")
-    hashes = {
-        name: [row_hash(np.asarray(group[name][..., row, :])) for row in range(group[name].shape[-2])]
-        for name in info.raw["variables"]
-    }
+    hashes: dict[str, list[str]] = {name: [] for name in info.raw["variables"]}
+    lines, block = group[info.task.target].shape[-2], group[info.task.target].chunks[-2]
+    for start in range(0, lines, block):
+        found = _block_hashes(group, tuple(hashes), start, min(start + block, lines))
+        for name, rows in found.items():
+            hashes[name].extend(rows)
     header = {key: info.raw[key] for key in ("name", "scenarios", "variables", "task")}
     header |= {name: np.asarray(group[name][...]).tolist() for name in _COORDINATES}
-    found = content_digest(header, hashes)
-    if found != info.digest:
+    digest = content_digest(header, hashes)
+    if digest != info.digest:
         raise BadInput(
             Problem(
-                f"the values don't match the digest: {found[:12]} found, {info.digest[:12]} noted",
+                f"the values don't match the digest: {digest[:12]} found, {info.digest[:12]} noted",
                 file=str(dest),
                 hint=f"campaign data prepare hydrology --dest {dest} --force",
             )
@@ -135,17 +137,19 @@ def _header(source: Source) -> dict[str, Any]:
     } | {name: getattr(source, name).tolist() for name in _COORDINATES}
 
 
-def _existing(source: Source, dest: Path) -> DatasetInfo | None:
-    """The finished data set in `dest` if it is this one; None if there is nothing."""
+def _existing(source: Source, dest: Path, force: bool) -> DatasetInfo | None:
+    """The finished data set in `dest` if it is this one; None if there is nothing, or if it may be replaced."""
     if not dest.exists():
         return None
-    if not dest.is_dir() or not (dest / DATASET_FILE).exists():
+    if not (dest / DATASET_FILE).exists():
         if dest.is_dir() and not any(dest.iterdir()):
             dest.rmdir()
             return None
         raise BadInput(
             Problem("exists and is no data set of campaign", file=str(dest), hint="give another folder with --dest")
         )
+    if force:
+        return None
     info = read_info(dest)
     if (info.name, info.options) != (source.name, source.options):
         raise BadInput(
@@ -193,7 +197,12 @@ def _resume(source: Source, partial: Path) -> tuple[dict[str, list[str]], int]:
             except ValueError:
                 break  # cut off in the middle of a write
             start = good[-1]["stop"] if good else 0
-            if _block_hashes(partial / ZARR_FOLDER, tuple(hashes), start, block["stop"]) != block["hashes"]:
+            try:
+                group = zarr.open_group(partial / ZARR_FOLDER, mode="r")
+                found = _block_hashes(group, tuple(hashes), start, block["stop"])
+            except (OSError, KeyError, ValueError, RuntimeError):
+                break  # what is there can't be read
+            if found != block["hashes"]:
                 break
             good.append(block)
     if not good:
@@ -205,13 +214,9 @@ def _resume(source: Source, partial: Path) -> tuple[dict[str, list[str]], int]:
     return hashes, good[-1]["stop"] if good else 0
 
 
-def _block_hashes(path: Path, names: tuple[str, ...], start: int, stop: int) -> dict[str, list[str]] | None:
-    """Row hashes of rows start..stop as they are stored; None if they can't be read."""
-    try:
-        group = zarr.open_group(path, mode="r")
-        blocks = {name: np.asarray(group[name][..., start:stop, :]) for name in names}
-    except (OSError, KeyError, ValueError, RuntimeError):
-        return None
+def _block_hashes(group: zarr.Group, names: tuple[str, ...], start: int, stop: int) -> dict[str, list[str]]:
+    """Row hashes of rows start..stop as they are stored."""
+    blocks = {name: np.asarray(group[name][..., start:stop, :]) for name in names}
     return {name: [row_hash(block[..., row, :]) for row in range(stop - start)] for name, block in blocks.items()}
 
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,27 @@ def main(argv: list[str] | None = None) -> int:
         _run(params, path, recorder)
     except CampaignError as error:
         rank = os.environ.get("RANK")
-        print(f"{'' if rank is None else f'rank {rank}: '}error: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
-    finally:
-        recorder.close()
+        print(f"{'' if rank is None else f'rank {rank}: '}error: {error}", file=sys.stderr)
+        return _failed(error.exit_code, recorder)
+    except Exception:
+        traceback.print_exc()
+        return _failed(1, recorder)
+    recorder.close()
     return 0
+
+
+def _failed(code: int, recorder: Recorder) -> int:
+    """Close the record; end this process at once if it is one of several ranks.
+
+    Anything slower could last for ever: freeing the failed step's collectives, at the latest when Python ends, waits
+    for their peers, of which one may be stuck. This rank's end is what tells the others.
+    """
+    recorder.close()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _run(params: dict[str, Any], path: Path, recorder: Recorder) -> None:
