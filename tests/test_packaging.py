@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import campaign
+from tests.slurm.testbed.services import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -265,3 +266,8 @@ def test_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     missing = [target for target in sorted(targets) if not re.search(rf"^{target}:", makefile, re.MULTILINE)]
     assert missing == []
+
+
+def test_debian_packages_cover_the_test_bed() -> None:
+    lines = (ROOT / "requirements" / "debian.txt").read_text(encoding="utf-8").splitlines()
+    assert set(PROGRAMS.values()) <= {line for line in lines if not line.startswith("#")}

@@ -29,6 +29,7 @@ PROGRAMS = {
     "sbatch": "slurm-client",
     "ip": "iproute2",
     "unshare": "util-linux",
+    "mount": "mount",
 }
 """Program -> Debian package."""
 
