@@ -25,6 +25,7 @@ from __future__ import annotations
 import atexit
 import os
 import struct
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -44,6 +45,7 @@ JSON_HEAD = struct.Struct("=BI")
 FILE_CAP_BYTES = 64 << 20
 """Largest part of a rank's file that may wait to be read; beyond it records are dropped and counted."""
 BUFFER_BYTES = 64 << 10
+LIBRARIES = ("torch", "numpy", "deepspeed", "horovod", "zarr", "h5py", "jax", "tensorflow")
 FLUSH_NS = 1_000_000_000
 
 _NAN = float("nan")
@@ -99,8 +101,11 @@ class Recorder:
         self.flush()
 
     def world(self, rank: int, world_size: int) -> None:
-        """Note rank and world size as the process group reports them."""
-        self._json({"k": "world", "t": _now_ns(), "rank": int(rank), "world_size": int(world_size)})
+        """Note rank and world size as the process group reports them, and (rank 0) the versions of what is loaded."""
+        record = {"k": "world", "t": _now_ns(), "rank": int(rank), "world_size": int(world_size)}
+        if rank == 0:
+            record["versions"] = _versions()
+        self._json(record)
         self.flush()
 
     def step(
@@ -317,6 +322,20 @@ def spec() -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:  # noqa: PTH123 (pathlib would double the import time)
         data: dict[str, Any] = json.load(file)
     return data
+
+
+def _versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that this process has imported, never importing any."""
+    found = {"python": sys.version.split()[0]}
+    for name in LIBRARIES:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found[name] = str(version)
+    builds = getattr(sys.modules.get("torch"), "version", None)
+    for name in ("cuda", "hip"):
+        if getattr(builds, name, None):
+            found[name] = str(getattr(builds, name))
+    return found
 
 
 def _close_all() -> None:

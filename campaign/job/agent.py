@@ -247,8 +247,9 @@ class Agent:
             if rank.output >= 0:
                 self._drain(rank, limit=1 << 16)
             self.guard.ended(rank.pid)
-            # its workers must not outlive it
-            rank.signal_group(signal.SIGKILL)
+            if self.stopping or rank.exit.failed:
+                # its workers must not outlive it; what a finished rank has left may take until all ranks have ended
+                rank.signal_group(signal.SIGKILL)
             self._look()
             self.link.send(self._exit(rank.rank, rank.exit.code, rank.exit.signal, rank.exit.at_ns, rank.tail.last()))
 
@@ -338,7 +339,8 @@ class Agent:
     def clean(self, *, keep_folder: bool = False) -> None:
         """End everything that the ranks have started; remove the folder."""
         for rank in self.ranks:
-            rank.signal_group(signal.SIGKILL)
+            if rank.exit is None:
+                rank.signal_group(signal.SIGKILL)
         if self.folder is not None:
             kill_marked(os.fspath(self.folder.path), frozenset({self.guard.pid}))
         for rank in self.ranks:

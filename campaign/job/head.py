@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,27 +106,42 @@ class Job:
         except OSError as error:
             log(f"run {spec.run_id} attempt {spec.attempt}: no place for its record, so it does not run: {error}")
             return None
-        supervisor = None
-        if self._cancel_marker.exists():
-            outcome = Outcome("cancelled", None, "cancelled before it began", NO_EXIT)
-        elif self._ended is not None:
-            outcome = Outcome("interrupted", None, f"not started: {self._ended}", NO_EXIT)
-        else:
-            try:
-                supervisor = Supervisor(spec, writer, clock, self._deadline_s(spec, clock), self._wakeup, log)
-            except OSError as error:
-                outcome = Outcome("failed", "config", f"the agents can't be started: {error}", NO_EXIT)
-            else:
-                supervisor.gather.phase("job_start", supervisor.node, 0)
-                supervisor.gather.phase("staged", supervisor.node)
-                outcome = supervisor.run()
-                supervisor.gather.phase("record_written", supervisor.node)
-                if supervisor.stop is not None and supervisor.stop.kind in ("term", "interrupt"):
-                    self._ended = supervisor.stop.reason
+        supervisor, outcome = None, self._not_started(spec, clock)
+        if outcome is None:
+            supervisor, outcome = self._supervise(spec, writer, clock)
         failed = b"" if supervisor is None else failed_log(supervisor.failures)
         place, final = writer.finish(record(spec, clock, outcome, supervisor), failed)
         log(f"run {spec.run_id} attempt {spec.attempt}: {_ending(final)}; record in {place}")
         return str(final["state"])
+
+    def _not_started(self, spec: RunSpec, clock: JobClock) -> Outcome | None:
+        """How a run ends that may not even start; None when it may."""
+        if self._cancel_marker.exists():
+            return Outcome("cancelled", None, "cancelled before it began", NO_EXIT)
+        if self._ended is None and self._deadline_s(spec, clock) <= 0:
+            self._ended = "the time of the job is used up"
+        if self._ended is not None:
+            return Outcome("interrupted", None, f"not started: {self._ended}", NO_EXIT)
+        return None
+
+    def _supervise(self, spec: RunSpec, writer: RecordWriter, clock: JobClock) -> tuple[Supervisor | None, Outcome]:
+        """Run the ranks; who watched them, and how they ended."""
+        try:
+            supervisor = Supervisor(spec, writer, clock, self._deadline_s(spec, clock), self._wakeup, log)
+        except OSError as error:
+            return None, Outcome("failed", "config", f"the agents can't be started: {error}", NO_EXIT)
+        supervisor.gather.phase("job_start", supervisor.node, 0)
+        supervisor.gather.phase("staged", supervisor.node)
+        try:
+            outcome = supervisor.run()
+        except Exception as error:
+            # a fault of ours must not cost the data that have come: they are recorded, and the log says what it was
+            log(f"the head failed: {traceback.format_exc()}")
+            outcome = Outcome("failed", "unknown", f"the head failed: {error!r}", NO_EXIT)
+        supervisor.gather.phase("record_written", supervisor.node)
+        if supervisor.stop is not None and supervisor.stop.kind in ("term", "interrupt"):
+            self._ended = supervisor.stop.reason
+        return supervisor, outcome
 
     def _deadline_s(self, spec: RunSpec, clock: JobClock) -> float:
         """Seconds after the run's start at which it must end: its own walltime, and the job's."""

@@ -30,6 +30,8 @@ class RecordTable:
         self.parquet_path = folder / f"{name}.parquet"
         self.rows = 0
         """Rows in the stream."""
+        self.refused = 0
+        """Rows that didn't fit the schema and were left out."""
         self._group_readable = group_readable
         self._columns: list[list[Any]] = [[] for _ in RECORD_TABLES[name]]
         self._fd = -1
@@ -56,11 +58,12 @@ class RecordTable:
             return 0, None
         import pyarrow as pa
 
-        batch = pa.record_batch(
-            [pa.array(column, field.type) for column, field in zip(self._columns, self.schema, strict=True)],
-            schema=self.schema,
-        )
-        self._columns = [[] for _ in self._columns]
+        columns, self._columns = self._columns, [[] for _ in self._columns]
+        try:
+            batch = self._batch(columns)
+        except (pa.ArrowException, OverflowError, TypeError):
+            columns = self._fitting(columns)
+            batch = self._batch(columns)
         try:
             if self._fd < 0:
                 self._fd = create(self.stream_path, group_readable=self._group_readable)
@@ -71,6 +74,26 @@ class RecordTable:
             return int(batch.nbytes), error
         self.rows += batch.num_rows
         return 0, None
+
+    def _batch(self, columns: list[list[Any]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+        return pa.record_batch(arrays, schema=self.schema)
+
+    def _fitting(self, columns: list[list[Any]]) -> list[list[Any]]:
+        """The rows whose values fit the schema: a program may report an epoch of 10^12. The others are counted."""
+        import pyarrow as pa
+
+        rows = []
+        for row in zip(*columns, strict=True):
+            try:
+                self._batch([[value] for value in row])
+            except (pa.ArrowException, OverflowError, TypeError):
+                self.refused += 1
+            else:
+                rows.append(row)
+        return [[row[place] for row in rows] for place in range(len(columns))]
 
     def to_parquet(self) -> None:
         """Turn the stream into Parquet (zstd, fixed schema) and remove it.

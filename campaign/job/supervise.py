@@ -101,7 +101,11 @@ class Supervisor:
             local=spec.scheduler == "local",
             log=log,
         )
-        self._launcher = Launcher(spec, self._hub.addresses, start_s, log)
+        try:
+            self._launcher = Launcher(spec, self._hub.addresses, start_s, log)
+        except OSError:
+            self._hub.close()
+            raise
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 

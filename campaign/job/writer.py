@@ -26,6 +26,8 @@ RESERVE_FILE = ".reserve"
 PARTIAL_FILE = "partial.json"
 """What is known of the run at its start: all that `collect` has to go by when the head dies."""
 FAILED_BYTES = 1 << 20
+REFUSED_BYTES = 64
+"""A row that didn't fit the schema, as it is counted in bytes_dropped."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -86,9 +88,12 @@ class RecordWriter:
         written = [table for table in self.tables.values() if table.rows]
         for table in sorted(written, key=lambda table: table.rows):
             self._try(table.to_parquet)
+        refused = sum(table.refused for table in self.tables.values())
+        if refused:
+            self._log(f"{refused} rows held values that the record has no room for; they were left out")
         record = record | {
             "complete": bool(record["complete"]) and self.trouble is None,
-            "bytes_dropped": record["bytes_dropped"] + self.bytes_dropped,
+            "bytes_dropped": record["bytes_dropped"] + self.bytes_dropped + refused * REFUSED_BYTES,
             "files": {path.name: self._describe(path) for path in sorted(self._files())},
         }
         if self.trouble is not None and record["state"] == "done":
@@ -123,8 +128,8 @@ class RecordWriter:
         return False
 
     def _write_json(self, name: str, data: dict[str, Any]) -> None:
-        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        write_synced(self.folder / name, text, group_readable=self._group_readable)
+        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+        write_synced(self.folder / name, text + b"\n", group_readable=self._group_readable)
 
     def _write_failed(self, text: bytes) -> None:
         write_synced(self.folder / "failed.log", text, group_readable=self._group_readable)

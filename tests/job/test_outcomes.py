@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 
 import pytest
@@ -41,6 +42,7 @@ def test_a_run_of_two_nodes_leaves_a_whole_record(site: Site) -> None:
     assert record["world_size"] == 4
     assert len(record["nodes"]) == len(set(record["nodes"])) == 2
     assert record["commit"] == "abc"
+    assert record["versions"] == {"campaign": "0", "python": platform.python_version()}
     assert record["audit"] == {"samples": 400, "unique": 400, "duplication": 1.0, "order_hashes": ["h0", "h1"]}
     assert set(record["files"]) == {entry.name for entry in ended.folder.iterdir()} - {"record.json"}
     assert not (ended.folder.parent / "a1.partial").exists()
@@ -248,6 +250,37 @@ def test_a_second_job_leaves_the_first_ones_run_alone(site: Site) -> None:
     ended = first.wait()
     assert ended.state == ("done", None)
     assert ended.console() == "once\n"
+
+
+def test_what_a_finished_rank_has_left_may_work_until_all_have_ended(site: Site) -> None:
+    script = site.script("""
+        import os, subprocess, sys, time
+        from pathlib import Path
+        if os.environ["RANK"] == "0":
+            # an upload in the background, say
+            code = "import pathlib, time; time.sleep(0.5); pathlib.Path('uploaded').touch(); time.sleep(600)"
+            subprocess.Popen([sys.executable, "-c", code])
+        else:
+            while not Path("uploaded").exists():
+                time.sleep(0.02)
+    """)
+    running = site.start(site.spec(script, ranks_per_node=2))
+    assert running.wait().state == ("done", None)
+    wait_for(lambda: not running.rank_pids())
+
+
+def test_a_run_whose_epochs_are_nonsense_is_recorded(site: Site) -> None:
+    script = site.script("""
+        from campaign.record import Recorder
+        recorder = Recorder.from_env()
+        recorder.epoch(10**12, epoch_time_s=1.0, steps=10**12, samples_seen=5)
+        recorder.epoch(1, epoch_time_s=float("nan"), steps=1, samples_seen=5)
+        recorder.observe("x", float("inf"), step=10**18)
+    """)
+    ended = site.run(site.spec(script))
+    assert ended.state == ("done", None), ended.log
+    assert [row["epoch"] for row in ended.rows("epochs")] == [1]
+    assert ended.record["bytes_dropped"] > 0
 
 
 def test_packed_runs_come_one_after_another(site: Site) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from campaign.job.writer import RecordWriter
 from campaign.tables import RECORD_TABLES, record_schema
@@ -124,8 +123,20 @@ def test_a_record_that_is_there_already_is_not_overwritten(tmp_path: Path) -> No
     assert "could not be renamed" in messages[-1]
 
 
-def test_a_value_of_a_wrong_type_is_refused(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_left_out_and_counted(tmp_path: Path) -> None:
+    messages: list[str] = []
+    made = writer(tmp_path, messages)
+    good = ROWS["windows"][0]
+    for row in (good, ("zero", *good[1:]), (2**40, *good[1:]), good):
+        made.tables["windows"].append(row)
+    place, record = made.finish(dict(RECORD))
+    assert pq.read_table(place / "windows.parquet").num_rows == 2
+    assert record["files"]["windows.parquet"]["rows"] == 2
+    assert record["bytes_dropped"] > 0
+    assert "2 rows" in messages[-1]
+
+
+def test_text_that_is_no_utf8_does_not_stop_the_record(tmp_path: Path) -> None:
     made = writer(tmp_path)
-    made.tables["windows"].append(("zero", *ROWS["windows"][0][1:]))
-    with pytest.raises(pa.ArrowInvalid):
-        made.flush()
+    place, _ = made.finish(RECORD | {"env_kept": {"X": b"\xff".decode("utf-8", "surrogateescape")}})
+    assert json.loads((place / "record.json").read_bytes())["env_kept"] == {"X": "?"}
