@@ -173,3 +173,10 @@ def test_a_changed_study_is_refused_until_it_is_planned_again(project: Path, cli
     cli("plan", "sites/local.yaml", "--study", "tally", cwd=project, code=0)
     cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=project, code=0)
     assert len(tally(project)) == 1
+
+
+def test_a_plan_of_which_nothing_can_run_is_bad_input(project: Path, cli: Cli) -> None:
+    write_study(project, axes={"nodes": [64]})
+    refused = cli("run", "sites/local.yaml", "--study", "tally", cwd=project, code=2)
+    assert "nodes" in refused.stderr
+    assert "Traceback" not in refused.stderr

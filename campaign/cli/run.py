@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, flags
-from campaign.errors import EXIT_FAILED, Problem
+from campaign.errors import EXIT_FAILED, BadInput, Problem
 from campaign.submit.ledger import Ledger
 from campaign.words import count as number
 
@@ -49,6 +49,9 @@ def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], over
     plan = build_plan(project, list(sites), list(studies) or None, parse_overrides(overrides), context.account)
     save_plan(project, plan)
     ids = [planned.run_id for planned in plan.runs if planned.can_run]
+    if not ids:
+        reasons = {problem.message: problem for planned in plan.runs for problem in planned.problems}
+        raise BadInput(reasons.values())
     _tell_plan(context, plan)
     with Ledger.open(project.ledger_path) as ledger:
         added = ledger.add_plan(plan)

@@ -13,6 +13,9 @@ from campaign.submit.ledger import age_s
 SLURM_KNOWS_BETTER = frozenset({"timeout", "interrupted"})
 """A head that is told to end can't tell a time limit from a cancel or a preemption; Slurm can."""
 
+CLAIMED_BY = "claimed by"
+"""How the reason of a job begins that ended because another job has the claim of its attempt."""
+
 Ending = tuple[dict[str, Any], dict[str, Any]]
 """(job values, run values)."""
 
@@ -52,7 +55,7 @@ def from_record(job: Row) -> Ending | None:
     if data is None:
         return None
     if data.get("tag") not in (None, job["tag"]):  # another job claimed this attempt first
-        reason = f"claimed by {data['tag']}"
+        reason = f"{CLAIMED_BY} {data['tag']}"
         return {"state": "cancelled", "reason": reason}, {}
     leaving = data.get("exit") or {}
     valid, why = validity(data)
@@ -78,6 +81,9 @@ def from_record(job: Row) -> Ending | None:
 
 def settle(job: Row, found: JobReport, state: str, fail_class: str | None, grace_s: float) -> Ending | None:
     """The ending of a job that its scheduler calls over. None: wait for the record a little longer."""
+    other = (claim(job) or {}).get("tag")
+    if other not in (None, job["tag"]):
+        return {"state": "cancelled", "reason": f"{CLAIMED_BY} {other}"}, {}
     ended = from_record(job)
     if ended is not None:
         job_values, run_values = ended
@@ -108,6 +114,10 @@ def validity(data: dict[str, Any]) -> tuple[bool, str | None]:
         reasons.append("resumed, not one attempt")
     if (data.get("host") or {}).get("oversubscribed"):
         reasons.append("oversubscribed: more ranks than cores")
+    planned = len(data.get("nodes") or []) * (data.get("ranks_per_node") or 0)
+    met = data.get("world_size")
+    if met is not None and planned and met != planned:
+        reasons.append(f"the process group had {met} ranks, {planned} were started")
     if data.get("packed") == "concurrent":
         reasons.append("packed side by side")
     return not reasons, "; ".join(reasons) or None

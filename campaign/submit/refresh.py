@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 ACTIVE_JOBS = "SELECT * FROM jobs WHERE state IN ('submitting', 'queued', 'running', 'unknown')"
 
+LATE_JOBS = (
+    "SELECT jobs.* FROM jobs JOIN runs USING (run_id) WHERE jobs.state = 'lost' AND jobs.job_id IS NULL "
+    "AND runs.state IN ('planned', 'queued', 'submitting') AND jobs.scheduler = 'slurm' "
+    "AND julianday('now') - julianday(jobs.intent_at) < 1"
+)
+"""Jobs given up as never queued, for a day: a controller may have accepted one late."""
+
 RECORD_GRACE_S = 60.0
 """A job that Slurm calls COMPLETED is waited for this long before its record counts as missing (NFS caches)."""
 
@@ -49,7 +56,7 @@ def refresh(
     """Refresh every site that has jobs which may still exist; at most every `poll_interval_s` unless `force`."""
     report = RefreshReport()
     by_site: dict[str, list[Row]] = {}
-    for job in ledger.query(ACTIVE_JOBS):
+    for job in [*ledger.query(ACTIVE_JOBS), *ledger.query(LATE_JOBS)]:
         by_site.setdefault(job["site"], []).append(job)
     for name, jobs in by_site.items():
         site = project.load_site(name)
@@ -64,10 +71,11 @@ def refresh(
             if isinstance(answers, commands.Answer):
                 report.warnings.append(_away(name, answers, jobs))
                 continue
-            changes = [change for job in jobs for change in [_slurm_change(ledger, job, answers, site)]]
+            changes = [_slurm_change(job, answers, site) for job in _settled(ledger, jobs, answers, site)]
         report.polled.append(name)
         real = [change for change in changes if change is not None]
         states.update_jobs(ledger, real)
+        _follow_claimants(ledger, real)
         report.changed += sum("state" in job for _, job, _ in real)
         note(f"{name}: {len(jobs)} jobs looked at")
     return report
@@ -153,19 +161,52 @@ def _away(site: str, answer: commands.Answer, jobs: list[Row]) -> Problem:
     )
 
 
-def _slurm_change(ledger: Ledger, job: Row, answers: _Answers, site: Site) -> Change | None:
+def _settled(ledger: Ledger, jobs: Iterable[Row], answers: _Answers, site: Site) -> list[Row]:
+    """The jobs whose id is known; for tags whose sbatch answer was never seen, what the tag's name in Slurm means.
+
+    Found: adopted. Not found by queries that were all answered, `adopt_grace_s` after the intent: given back.
+    """
+    known: list[Row] = []
+    unanswered: dict[str, list[Row]] = {}
+    for job in jobs:
+        if job["job_id"] is None:
+            unanswered.setdefault(job["tag"], []).append(job)
+        else:
+            known.append(job)
+    for tag, group in unanswered.items():
+        found = [report for report in map(answers.find, group) if report is not None]
+        if found and group[0]["state"] == "lost":
+            states.revive(ledger, site.name, tag, found[0].job_id)
+        elif found:
+            states.note_queued(ledger, site.name, tag, job_id=found[0].job_id)
+        elif (
+            group[0]["state"] == "submitting"
+            and answers.complete
+            and age_s(group[0]["intent_at"]) > site.scheduler.adopt_grace_s
+            and not any(outcome.claimed(job) for job in group)
+        ):
+            reason = "no job of this name ever reached the queue"
+            states.give_back(ledger, site.name, tag, reason, state="lost")
+        if found:
+            known += ledger.query("SELECT * FROM jobs WHERE site = ? AND tag = ?", (site.name, tag))
+    return known
+
+
+def _follow_claimants(ledger: Ledger, changes: Iterable[Change]) -> None:
+    """Where a job ended because another tag of the same attempt has the claim, that tag's job is the one to follow."""
+    for key, job, _ in changes:
+        if str(job.get("reason")).startswith(outcome.CLAIMED_BY):
+            row = ledger.query("SELECT * FROM jobs WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
+                               (key["site"], key["tag"], key["array_index"], key["run_id"]))[0]  # fmt: skip
+            claim = outcome.claim(row) or {}
+            states.revive(ledger, key["site"], str(claim.get("tag")), str(claim.get("job", "")).partition("_")[0])
+
+
+def _slurm_change(job: Row, answers: _Answers, site: Site) -> Change | None:
     found = answers.find(job)
     if found is not None:
-        if job["job_id"] is None:  # sbatch's answer was never seen: adopt what the tag names
-            states.note_queued(ledger, job["site"], job["tag"], job_id=found.job_id)
         return _change(job, found, site)
-    if not answers.complete:
-        return None
-    if job["job_id"] is None:
-        if age_s(job["intent_at"]) > site.scheduler.adopt_grace_s and not outcome.claimed(job):
-            states.give_back(ledger, job["site"], job["tag"], "no job of this name ever reached the queue")
-        return None
-    return _gone(job, site)
+    return _gone(job, site) if answers.complete else None
 
 
 def _gone(job: Row, site: Site) -> Change | None:

@@ -50,18 +50,38 @@ def note_queued(ledger: Ledger, site: str, tag: str, **job: Any) -> None:
         )
 
 
-def give_back(ledger: Ledger, site: str, tag: str, reason: str) -> None:
+def give_back(ledger: Ledger, site: str, tag: str, reason: str, *, state: str = "refused") -> None:
     """The batch was never queued: its runs are planned again, under the same attempt number, so that a job which turns
-    up late after all finds the claim of whoever runs it first."""
+    up late after all finds the claim of whoever runs it first.
+
+    `state` of the jobs: `refused` when the scheduler said so, `lost` when nobody knows (then a late job is looked for).
+    """
     with ledger.transaction() as db:
         db.execute(
-            "UPDATE jobs SET state = 'refused', reason = ? WHERE site = ? AND tag = ? AND state = 'submitting'",
-            (reason, site, tag),
+            "UPDATE jobs SET state = ?, reason = ? WHERE site = ? AND tag = ? AND state = 'submitting'",
+            (state, reason, site, tag),
         )
         db.execute(
             "UPDATE runs SET state = 'planned', attempts = attempts - 1, changed = ? WHERE state = 'submitting' "
             "AND run_id IN (SELECT run_id FROM jobs WHERE site = ? AND tag = ?)",
             (now(), site, tag),
+        )
+
+
+def revive(ledger: Ledger, site: str, tag: str, job_id: str) -> None:
+    """A batch given up as never queued has a job after all: take it back, and its runs unless they were queued anew."""
+    moment = now()
+    with ledger.transaction() as db:
+        db.execute(
+            "UPDATE jobs SET state = 'queued', job_id = ?, reason = NULL, state_seen_at = ? "
+            "WHERE site = ? AND tag = ? AND state = 'lost' AND job_id IS NULL",
+            (job_id, moment, site, tag),
+        )
+        db.execute(
+            "UPDATE runs SET state = 'queued', attempts = attempts + 1, changed = ?1 WHERE state = 'planned' "
+            "AND EXISTS (SELECT 1 FROM jobs WHERE site = ?2 AND tag = ?3 AND jobs.run_id = runs.run_id "
+            "AND jobs.attempt = runs.attempts + 1)",
+            (moment, site, tag),
         )
 
 

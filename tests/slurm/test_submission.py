@@ -81,19 +81,44 @@ def test_an_intent_that_never_reached_slurm_is_planned_again(cluster: Cluster, s
 
 
 @needs("slurm")
-def test_a_late_job_of_an_attempt_that_runs_elsewhere_ends_unrun(cluster: Cluster, shared: Path, cli: Cli) -> None:
-    """Two jobs for one attempt, as when a controller accepts late: the claim lets one of them run."""
+def test_a_job_that_was_accepted_late_is_taken_back(cluster: Cluster, shared: Path, cli: Cli) -> None:
+    """Given up as never queued, then it turns up before anything else was sent: adopted, nothing is queued again."""
     project, batch, ledger = planned(cluster, shared / "p")
     site = project.load_site(cluster.name)
     states.take_intent(ledger, batch, "slurm")
     write_specs(batch, site, project.site_paths(site), project)
-    first = sbatch(batch, site)
-    second = sbatch(batch, site)
+    states.give_back(ledger, site.name, batch.tag, "never seen", state="lost")
+    late = sbatch(batch, site)
     ledger.db.close()
-    for job in (first, second):
-        wait_for(lambda: cluster.accounting(f"{job}_1", "State")[:1] == [("COMPLETED",)], what=f"job {job} has ended")  # noqa: B023
+    cli("submit", cwd=project.root, code=0)
+    wait_for(lambda: counts(cli, project.root) == {"done": 2}, what=lambda: str(counts(cli, project.root)))
+    with Ledger.open(project.ledger_path) as after:
+        assert {job["job_id"] for job in after.query("SELECT * FROM jobs")} == {late}
     assert len(tally(project.root)) == 2
-    assert len(set(tally(project.root))) == 2
+
+
+@needs("slurm")
+def test_two_jobs_of_one_attempt_run_it_once(cluster: Cluster, shared: Path, cli: Cli) -> None:
+    """Given up, queued anew, and then the first job turns up and claims: the second ends unrun, the run is done."""
+    project, batch, ledger = planned(cluster, shared / "p")
+    site = project.load_site(cluster.name)
+    states.take_intent(ledger, batch, "slurm")
+    write_specs(batch, site, project.site_paths(site), project)
+    states.give_back(ledger, site.name, batch.tag, "never seen", state="lost")
+    (again,) = make_batches(site, project.site_paths(site), [Item(item.run, 1, 1) for _, item in batch.placed()])
+    assert again.tag != batch.tag
+    states.take_intent(ledger, again, "slurm")
+    write_specs(again, site, project.site_paths(site), project)
+    late = sbatch(batch, site)
+    for index in range(2):
+        cluster.wait_job(f"{late}_{index}")
+    states.note_queued(ledger, site.name, again.tag, job_id=sbatch(again, site))
+    ledger.db.close()
+    wait_for(lambda: counts(cli, project.root) == {"done": 2}, what=lambda: str(counts(cli, project.root)))
+    assert len(tally(project.root)) == 2
+    with Ledger.open(project.ledger_path) as after:
+        ended = {(job["tag"], job["state"]) for job in after.query("SELECT * FROM jobs")}
+    assert ended == {(batch.tag, "done"), (again.tag, "cancelled")}
 
 
 @needs("slurm")
