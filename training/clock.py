@@ -58,8 +58,9 @@ class StepClock:
 
     def batch_here(self) -> None:
         """The batch has arrived on the host."""
-        self._wait_s = time.perf_counter() - self._wait_from
         self._marks.append(self._now())
+        # the device's clock doesn't see the host wait
+        self._wait_s = time.perf_counter() - self._wait_from if self._gpu else self._marks[1] - self._marks[0]
 
     def mark(self) -> None:
         """The next of PARTS is done."""
