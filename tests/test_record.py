@@ -16,20 +16,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaign.errors import BadInput
-from campaign.job.rankfile import Batch, RankFile
+from campaign.job.rankfile import RankFile, Record
 from campaign.record import HEADER, STEP, Recorder, rank_file, spec
 from tests.needs import needs
 
 
+class Batch:
+    """Records of a file, by kind."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.steps = [record for record in records if isinstance(record, tuple)]
+        self.others = [record for record in records if isinstance(record, dict)]
+
+
 def read_all(path: Path) -> Batch:
     file = RankFile(path, 0)
-    batch = Batch()
+    records: list[Record] = []
     while part := file.read():
-        batch.steps += part.steps
-        batch.others += part.others
+        records += part
     assert not file.corrupt
     file.close()
-    return batch
+    return Batch(records)
 
 
 def run(code: str, **env: str) -> str:
@@ -127,7 +134,7 @@ def test_a_damaged_file_is_read_up_to_the_damage(tmp_path: Path) -> None:
     data[HEADER.size + 2 * STEP.size] = 0xFF
     path.write_bytes(data)
     file = RankFile(path, 0)
-    assert len(file.read().steps) == 2
+    assert len(file.read()) == 2
     assert file.corrupt
     assert file.bytes_dropped == STEP.size
     assert not file.read()
@@ -206,7 +213,7 @@ def test_the_file_is_bounded_and_what_is_dropped_is_counted(tmp_path: Path) -> N
     file = RankFile(path, 0)
     read = 0
     while batch := file.read():
-        read += len(batch.steps)
+        read += len(batch)
     assert recorder.bytes_dropped == file.bytes_dropped == (20_000 - read) * STEP.size > 0
 
 
@@ -219,10 +226,10 @@ def test_a_reader_makes_room_again(tmp_path: Path) -> None:
         recorder.step(0, number)
         if number % 10_000 == 0:
             while batch := file.read():
-                seen += [step[2] for step in batch.steps]
+                seen += [step[2] for step in Batch(batch).steps]
     recorder.close()
     while batch := file.read():
-        seen += [step[2] for step in batch.steps]
+        seen += [step[2] for step in Batch(batch).steps]
     assert seen == list(range(200_000))
     assert recorder.bytes_dropped == 0
     assert path.stat().st_size > 16 << 20

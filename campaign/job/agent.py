@@ -39,6 +39,8 @@ CONSOLE_S = 0.5
 LOOK_S = 0.5
 PING_S = 20.0
 TERM_GRACE_S = 3.0
+ROW_BYTES = 64
+"""A window, event or epoch that the head did not take, as it is counted."""
 FAREWELL_S = 10.0
 """How long a finished agent waits for the head's `end` after a signal."""
 
@@ -294,9 +296,11 @@ class Agent:
         self._timers[timer] = now + every_s
         return True
 
-    def _look(self, *, final: bool = False) -> None:
-        if self.collector is not None and self.collector.look(time.monotonic_ns(), final=final):
-            self.progress += 1
+    def _look(self) -> bool:
+        if self.collector is None or not self.collector.look(time.monotonic_ns()):
+            return False
+        self.progress += 1
+        return True
 
     def _send_console(self) -> None:
         start, skipped, rest = self.console.take()
@@ -311,9 +315,10 @@ class Agent:
 
     def _send_data(self) -> None:
         message = self.collector.message(self._offset()) if self.collector is not None else None
-        message = message or {"k": "data"}
-        message["progress"] = self.progress
-        self.link.send_data(message)
+        size = (
+            0 if message is None else sum(len(value) for value in message.values() if isinstance(value, (list, dict)))
+        )
+        self.link.send_data((message or {"k": "data"}) | {"progress": self.progress}, size * ROW_BYTES)
 
     def _offset(self) -> int:
         return self.link.clock.best.offset_ns
@@ -328,7 +333,10 @@ class Agent:
         """All ranks have ended: the last data, nothing left behind, and then wait for the head's `end`."""
         self.idle = True
         self.clean(keep_folder=True)
-        self._look(final=True)
+        while self._look():
+            self._send_data()
+        if self.collector is not None:
+            self.collector.close(time.monotonic_ns())
         self._send_console()
         self._send_data()
         dropped = self.link.bytes_dropped + (self.collector.bytes_dropped if self.collector else 0)

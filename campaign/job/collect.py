@@ -9,15 +9,20 @@ from typing import Any
 
 from campaign.job.frames import Message
 from campaign.job.metricsource import JsonLines, LineMatcher, Value, jsonl_paths, patterns
-from campaign.job.rankfile import Batch, RankFile
+from campaign.job.rankfile import RankFile, Record, StepRecord
 from campaign.job.spec import RunSpec
 from campaign.job.windows import RankSteps
-from campaign.record import STEP, STEP_TAG
+from campaign.record import BUFFER_BYTES, STEP
 
 MAX_OBSERVATIONS = 200_000
 """Of one node in one run: a loop that observes every microsecond must not fill the head's memory."""
-ROUND_BYTES = 2 << 20
-"""Read from one rank's file before the next one has its turn."""
+LOOK_BYTES = 4 << 20
+MIN_SHARE_BYTES = 2 * BUFFER_BYTES
+"""Read of all rank files, and at least of each, in one look: so much fits into a message, and takes no second."""
+
+
+OBSERVATION_BYTES = 64
+"""One observation too many, as it is counted."""
 
 
 class RankFiles:
@@ -54,10 +59,10 @@ class Collector:
             self._json_lines += [
                 (0, JsonLines(path, from_end=True)) for path in jsonl_paths(spec.metrics, Path(spec.project_dir))
             ]
-        self._first_step_seen: set[int] = set()
         self._phases_seen: dict[int, set[str]] = {}
         self._observations = 0
         self._dropped = 0
+        self._progress = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -71,27 +76,26 @@ class Collector:
         """More of rank 0's output."""
         self._values(0, self._matcher.feed(data), now_ns)
 
-    def look(self, now_ns: int, *, final: bool = False) -> bool:
-        """Read what has come; `final`: for the last time. True when there was anything."""
+    def look(self, now_ns: int) -> bool:
+        """Read a share of what has come, the same of every rank; True when there was anything."""
         self._files.look_for_more()
         before = self._progress
+        share = max(MIN_SHARE_BYTES, LOOK_BYTES // len(self._files.files))
         for rank, file in self._files.files.items():
-            left = ROUND_BYTES
-            while left > 0 or final:
-                batch = file.read()
-                if not batch:
-                    break
-                left -= len(batch.steps) * STEP.size + 1
-                self._batch(rank, batch)
+            records = file.read(share)
+            if records:
+                self._records(rank, records)
         for rank, lines in self._json_lines:
-            self._values(rank, lines.read(final=final), now_ns)
-        if final:
-            self._values(0, self._matcher.end(), now_ns)
-            for rank, steps in self._steps.items():
-                self._add_windows(rank, steps.close())
+            self._values(rank, lines.read(), now_ns)
         return self._progress != before
 
-    _progress = 0
+    def close(self, now_ns: int) -> None:
+        """Take what is left when the ranks have ended and `look` finds no more: lines and windows without an end."""
+        for rank, lines in self._json_lines:
+            self._values(rank, lines.read(final=True), now_ns)
+        self._values(0, self._matcher.end(), now_ns)
+        for rank, steps in self._steps.items():
+            self._add_windows(rank, steps.close())
 
     @property
     def bytes_dropped(self) -> int:
@@ -104,13 +108,13 @@ class Collector:
 
     def message(self, offset_ns: int) -> Message | None:
         """All that is new; None when nothing is. `offset_ns` turns this node's times into the head's."""
-        if not (self._windows or self._raw_steps or self._epochs or self._events or self._worlds):
+        if not (self._windows or any(self._raw_steps.values()) or self._epochs or self._events or self._worlds):
             return None
         message: Message = {
             "k": "data",
             "offset_ns": offset_ns,
             "windows": self._windows,
-            "steps": {str(rank): base64.b64encode(data).decode() for rank, data in self._raw_steps.items()},
+            "steps": {str(rank): base64.b64encode(data).decode() for rank, data in self._raw_steps.items() if data},
             "epochs": self._epochs,
             "events": self._events,
             "worlds": self._worlds,
@@ -118,34 +122,28 @@ class Collector:
         self._clear()
         return message
 
-    def _batch(self, rank: int, batch: Batch) -> None:
+    def _records(self, rank: int, records: list[Record]) -> None:
         self._progress += 1
-        if batch.steps:
-            steps = self._steps.setdefault(rank, RankSteps(self._window_steps))
-            if rank not in self._first_step_seen:
-                self._first_step_seen.add(rank)
-                self._first_step(rank, batch)
-            for step in batch.steps:
-                closed = steps.add(step)
-                if closed:
-                    self._add_windows(rank, closed)
-            if rank in self._raw:
-                raw = self._raw_steps.setdefault(rank, bytearray())
-                for step in batch.steps:
-                    raw += STEP.pack(*step)
-        for record in batch.others:
-            self._other(rank, record)
+        raw = self._raw_steps.setdefault(rank, bytearray()) if rank in self._raw else None
+        for record in records:
+            if isinstance(record, dict):
+                self._other(rank, record)
+                continue
+            steps = self._steps.get(rank) or self._first_step(rank, record)
+            windows = steps.add(record)
+            if windows:
+                self._add_windows(rank, windows)
+            if raw is not None:
+                raw += STEP.pack(*record)
 
-    def _first_step(self, rank: int, batch: Batch) -> None:
-        """first_batch and first_step of a workload that doesn't note them itself."""
-        tag, _, _, t_ns, _, data_wait_s, *_, step_s, _ = batch.steps[0]
-        assert tag == STEP_TAG
-        for record in batch.others:
-            if record.get("k") == "phase":
-                self._phase(rank, record)
+    def _first_step(self, rank: int, step: StepRecord) -> RankSteps:
+        """Begin with a rank's steps; note first_batch and first_step of a workload that hasn't done so itself."""
+        _, _, _, t_ns, _, data_wait_s, *_, step_s, _ = step
         if step_s == step_s and data_wait_s == data_wait_s:  # noqa: PLR0124 (NaN)
             self._phase(rank, {"name": "first_batch", "t": t_ns - int((step_s - data_wait_s) * 1e9)})
         self._phase(rank, {"name": "first_step", "t": t_ns})
+        self._steps[rank] = RankSteps(self._window_steps)
+        return self._steps[rank]
 
     def _phase(self, rank: int, record: dict[str, Any]) -> None:
         """A phase is reached once; what comes again is of a worker or a second start."""
@@ -183,7 +181,7 @@ class Collector:
     def _observe(self, rank: int, t_ns: int, value: Value) -> None:
         self._observations += 1
         if self._observations > MAX_OBSERVATIONS:
-            self._dropped += 64
+            self._dropped += OBSERVATION_BYTES
             return
         self._events.append(
             ["observe", value.name, rank, t_ns, value.value, value.unit, value.labels or None, value.step]

@@ -10,8 +10,8 @@ from collections import deque
 from typing import Any
 
 LENGTH = struct.Struct(">I")
-MAX_FRAME_BYTES = 16 << 20
-"""A frame never needs more: console chunks, tails and step batches are cut to size before they are sent."""
+MAX_FRAME_BYTES = 64 << 20
+"""A frame never needs more: consoles, tails, and what an agent reads between two messages are bounded."""
 MAX_HELLO_BYTES = 64 << 10
 """Until a peer has shown the token it may not make us buffer more than this."""
 

@@ -15,6 +15,7 @@ from campaign.job.writer import RecordWriter
 from campaign.record import STEP
 from campaign.tables import EPOCHS
 
+LATE_BYTES = 64
 EPOCH_COLUMNS = tuple(column.name for column in EPOCHS)
 
 
@@ -30,7 +31,6 @@ class Gather:
         self.worlds: dict[int, int] = {}
         """World size as each rank's process group reports it."""
         self.versions: dict[str, str] = {}
-        self.bytes_dropped = 0
         self._audit: dict[str, Any] = {}
         self._order_hashes: list[str] = []
 
@@ -65,6 +65,11 @@ class Gather:
     def world_size(self) -> int | None:
         """As the process group reports it; the smallest when ranks disagree; None when nobody reported."""
         return min(self.worlds.values(), default=None)
+
+    @property
+    def bytes_dropped(self) -> int:
+        """What came after its row had been written, at LATE_BYTES each."""
+        return (self._windows.late + self._epochs.late) * LATE_BYTES
 
     @property
     def audit(self) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-READ_BYTES = 1 << 20
+READ_BYTES = 64 << 10
 LINE_BYTES = 1 << 16
 BEFORE_BYTES = 256
 

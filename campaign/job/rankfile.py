@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,8 @@ StepRecord = tuple[int, int, int, int, int, float, float, float, float, float, f
 """STEP's fields: tag, epoch, step, t_ns, samples, the seven parts, loss."""
 
 
-@dataclass(slots=True)
-class Batch:
-    """What one read brought: steps as `STEP` unpacks them, everything else as JSON objects."""
-
-    steps: list[StepRecord] = field(default_factory=list)
-    others: list[dict[str, Any]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.steps or self.others)
+Record = StepRecord | dict[str, Any]
+"""A step as `STEP` unpacks it; everything else as a JSON object."""
 
 
 class RankFile:
@@ -51,11 +43,14 @@ class RankFile:
             file.write(HEADER.pack(MAGIC, rank, 0, 0))
         return cls(path, rank)
 
-    def read(self, limit: int = CHUNK_BYTES) -> Batch:
-        """The records that have come since the last read, at most `limit` bytes of them."""
-        batch = Batch()
+    def read(self, limit: int = CHUNK_BYTES) -> list[Record]:
+        """The records that have come since the last read, in their order, at most `limit` bytes of them.
+
+        `limit` must be larger than the largest record (`campaign.record.BUFFER_BYTES`).
+        """
+        records: list[Record] = []
         if self.corrupt:
-            return batch
+            return records
         data = os.pread(self._fd, limit, self._offset)
         position = 0
         while position < len(data):
@@ -63,7 +58,7 @@ class RankFile:
             if tag == STEP_TAG:
                 if position + STEP.size > len(data):
                     break
-                batch.steps.append(STEP.unpack_from(data, position))
+                records.append(STEP.unpack_from(data, position))
                 position += STEP.size
             elif tag == JSON_TAG:
                 start = position + JSON_HEAD.size
@@ -73,14 +68,14 @@ class RankFile:
                 if end > len(data):
                     break
                 with contextlib.suppress(ValueError):
-                    batch.others.append(json.loads(data[start:end]))
+                    records.append(json.loads(data[start:end]))
                 position = end
             else:
                 self.corrupt = True
                 break
         self._offset += position
         self._give_back()
-        return batch
+        return records
 
     @property
     def bytes_dropped(self) -> int:

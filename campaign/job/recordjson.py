@@ -85,5 +85,5 @@ def _seen(spec: RunSpec, supervisor: Supervisor) -> dict[str, Any]:
         "env_kept": launch.get("env_kept") or {},
         "env_scrubbed": launch.get("env_scrubbed") or [],
         "audit": gather.audit,
-        "bytes_dropped": supervisor.nodes.bytes_dropped,
+        "bytes_dropped": supervisor.nodes.bytes_dropped + gather.bytes_dropped,
     }

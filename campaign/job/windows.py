@@ -53,37 +53,40 @@ class _Sums:
 
 
 class RankSteps:
-    """The steps of one rank as they come; windows count from the first step of each epoch."""
+    """The steps of one rank as they come; windows are numbered within each epoch."""
 
     def __init__(self, window_steps: int) -> None:
         self._window_steps = max(1, window_steps)
         self._epoch: int | None = None
-        self._in_epoch = 0
+        self._in_window = 0
         self._window = _Sums()
+        self._next_window: dict[int, int] = {}
         self._whole: dict[int, _Sums] = {}
         self.last_step = -1
 
     def add(self, step: StepRecord) -> list[RankWindow]:
         """The windows that this step completes."""
-        done: list[RankWindow] = []
-        if step[1] != self._epoch:
-            done = self.close()
-            self._epoch = step[1]
-            self._whole.setdefault(step[1], _Sums())
+        epoch = step[1]
+        done = [] if epoch == self._epoch else self.close()
+        self._epoch = epoch
         self.last_step = step[2]
         self._window.add(step)
-        self._whole[step[1]].add(step)
-        self._in_epoch += 1
-        if self._in_epoch % self._window_steps == 0:
-            done.append(self._cut(self._in_epoch // self._window_steps - 1))
+        self._whole.setdefault(epoch, _Sums()).add(step)
+        self._in_window += 1
+        if self._in_window == self._window_steps:
+            done += self.close()
         return done
 
     def close(self) -> list[RankWindow]:
-        """The last, shorter window of the epoch, when there is one; the next step begins a new epoch."""
-        done = [] if self._in_epoch % self._window_steps == 0 else [self._cut(self._in_epoch // self._window_steps)]
-        self._in_epoch = 0
-        self._epoch = None
-        return done
+        """The window that is open, however short."""
+        if self._in_window == 0 or self._epoch is None:
+            return []
+        number = self._next_window.get(self._epoch, 0)
+        self._next_window[self._epoch] = number + 1
+        window = RankWindow(self._epoch, number, self._window.means())
+        self._window = _Sums()
+        self._in_window = 0
+        return [window]
 
     def epoch_sums(self, epoch: int) -> tuple[float | None, float | None]:
         """(data_wait_s, comm_exposed_s) summed over the epoch's steps so far, which are then forgotten."""
@@ -91,12 +94,6 @@ class RankSteps:
         if whole is None:
             return None, None
         return whole.sum_of(_DATA_WAIT), whole.sum_of(_COMM_EXPOSED)
-
-    def _cut(self, number: int) -> RankWindow:
-        assert self._epoch is not None
-        window = RankWindow(self._epoch, number, self._window.means())
-        self._window = _Sums()
-        return window
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaign.job.collect import Collector
 from campaign.job.epochs import EpochTable, combine
 from campaign.job.rankfile import StepRecord
 from campaign.job.windows import RankSteps, RankWindow, WindowTable, percentile
-from campaign.record import STEP_TAG
+from campaign.record import STEP_TAG, Recorder
 from campaign.tables import STEP_PARTS, WINDOWS
+from tests.job.jobs import Site
 
 
 def step(epoch: int, number: int, parts: Any) -> StepRecord:
@@ -115,3 +118,39 @@ def test_an_epochs_time_is_the_slowest_ranks(times: list[float]) -> None:
     assert row["samples_unique"] == 4
     assert row["loss"] == pytest.approx(float(np.mean(times)))
     assert math.isclose(row["duplication"], 3 * len(times) / 4)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=5), st.integers(1, 4), st.booleans()
+)
+def test_windows_do_not_depend_on_when_a_ranks_file_is_read(
+    tmp_path_factory: pytest.TempPathFactory, epochs: list[tuple[int, int]], window_steps: int, often: bool
+) -> None:
+    """Steps and epochs come at once or one by one, and an epoch may go on after it was closed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    spec = Site(tmp_path_factory.mktemp("site")).spec(["true"], record={"window_steps": window_steps})
+    collector = Collector(spec, folder, range(1), {})
+    number, expected = 0, []
+    windows_of: Counter[int] = Counter()
+    with Recorder(folder / "0.bin") as recorder:
+        for epoch, steps in epochs:
+            values = [float(number + at) for at in range(steps)]
+            for value in values:
+                recorder.step(epoch, number, step_s=value)
+                number += 1
+                if often:
+                    recorder.flush()
+                    collector.look(0)
+            recorder.epoch(epoch, epoch_time_s=1, steps=steps, samples_seen=steps)
+            for first in range(0, steps, window_steps):
+                expected.append((epoch, windows_of[epoch], float(np.mean(values[first : first + window_steps]))))
+                windows_of[epoch] += 1
+    while collector.look(0):
+        pass
+    collector.close(0)
+    message = collector.message(0)
+    assert message is not None
+    found = [(epoch, window, means[-1]) for _, epoch, window, means in message["windows"]]
+    assert found == [(epoch, window, pytest.approx(mean)) for epoch, window, mean in expected]
+    assert [epoch for _, epoch, _ in message["epochs"]] == [epoch for epoch, _ in epochs]
