@@ -315,10 +315,8 @@ class Agent:
 
     def _send_data(self) -> None:
         message = self.collector.message(self._offset()) if self.collector is not None else None
-        size = (
-            0 if message is None else sum(len(value) for value in message.values() if isinstance(value, (list, dict)))
-        )
-        self.link.send_data((message or {"k": "data"}) | {"progress": self.progress}, size * ROW_BYTES)
+        rows = 0 if message is None else sum(len(message[key]) for key in ("windows", "epochs", "events"))
+        self.link.send_data((message or {"k": "data"}) | {"progress": self.progress}, rows * ROW_BYTES)
 
     def _offset(self) -> int:
         return self.link.clock.best.offset_ns
@@ -359,14 +357,6 @@ class Agent:
             self.folder.remove()
 
 
-def node_name(node_rank: int) -> str:
-    """This node as the scheduler names it; several agents of a local run on one machine get different names."""
-    name = os.environ.get("SLURMD_NODENAME")
-    if name:
-        return name
-    return socket.gethostname() + (f".{node_rank}" if node_rank else "")
-
-
 def main() -> int:
     """Run the agent that the environment describes."""
     no_core_dumps()
@@ -376,7 +366,7 @@ def main() -> int:
         print(f"{sys.argv[0]}: started by the head only (${rankenv.HEAD_VARIABLE} is unset)", file=sys.stderr)
         return 2
     node_rank = int(os.environ.get(rankenv.NODE_VARIABLE) or os.environ.get("SLURM_NODEID") or 0)
-    node = node_name(node_rank)
+    node = hostinfo.node_name(node_rank)
     guard = Guard()
     wakeup = Wakeup((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR2))
     try:

@@ -6,8 +6,17 @@ import contextlib
 import os
 import platform
 import re
+import socket
 from pathlib import Path
 from typing import Any
+
+
+def node_name(node_rank: int) -> str:
+    """This node as the scheduler names it; several agents of a local run on one machine get different names."""
+    name = os.environ.get("SLURMD_NODENAME")
+    if name:
+        return name
+    return socket.gethostname() + (f".{node_rank}" if node_rank else "")
 
 
 def cpu_model() -> str:
