@@ -240,36 +240,56 @@ def explained(path: Path) -> Iterator[None]:
                     hint=f"the store may use {MEMORY_LIMIT}; ask for fewer rows or columns at a time")
         ) from error  # fmt: skip
     except duckdb.SerializationException as error:
-        raise BadInput(_newer_format(path, str(error))) from error
+        raise _io_error(path, str(error)) from error
     except duckdb.Error as error:
         if not isinstance(error, (duckdb.FatalException, duckdb.InternalException)) and "Corrupt" not in str(error):
             raise
-        raise CampaignError(
-            Problem(f"the store is damaged: {_first_line(error)}", str(path), hint="campaign collect --rebuild")
-        ) from error
+        raise CampaignError(_damaged(path, _first_line(error))) from error
+
+
+_IO_ERRORS: tuple[tuple[tuple[str, ...], type[CampaignError], str, str], ...] = (
+    (
+        ("not a valid DuckDB database",),
+        BadInput,
+        "this is not a DuckDB file",
+        "move it away, or name another file with --store; then campaign collect",
+    ),
+    (
+        ("version number", "Serialization Error"),
+        BadInput,
+        "the store was written by another version of DuckDB",
+        "pip install -U duckdb, or make the store anew: campaign collect --rebuild",
+    ),
+    (
+        ("No space left", "Disk quota exceeded"),
+        CampaignError,
+        "no space for the store",
+        "free space or name another place with --store; what was committed before is kept",
+    ),
+    (("Corrupt",), CampaignError, "the store is damaged", "campaign collect --rebuild"),
+    (
+        ("Permission denied", "Read-only file system"),
+        BadInput,
+        "the store can't be opened",
+        "name a file that you may write with --store, or read with --no-collect",
+    ),
+)
+"""What DuckDB says of a file, the error that it is, what that means, what to do."""
 
 
 def _io_error(path: Path, message: str) -> CampaignError:
     text = message.removeprefix("IO Error: ")
     if "Could not set lock on file" in text:
         reason = text.partition(f'"{path}": ')[2] or text
-        reason = reason.partition(". See also")[0]
-        return BadInput(_no_locks(path, reason))
-    if "not a valid DuckDB database" in text:
-        return BadInput(_not_ours(path, "this is not a DuckDB file"))
-    if "version number" in text:
-        return BadInput(_newer_format(path, text))
-    if "No space left" in text or "Disk quota exceeded" in text:
-        return CampaignError(
-            Problem(f"no space for the store: {text}", str(path),
-                    hint="free space or name another place with --store; what was committed before is kept")
-        )  # fmt: skip
-    if "Permission denied" in text or "Read-only file system" in text:
-        return BadInput(
-            Problem(f"the store can't be opened: {text}", str(path),
-                    hint="name a file that you may write with --store, or read with --no-collect")
-        )  # fmt: skip
+        return BadInput(_no_locks(path, reason.partition(". See also")[0]))
+    for signs, kind, meaning, hint in _IO_ERRORS:
+        if any(sign in text for sign in signs):
+            return kind(Problem(f"{meaning}: {text.splitlines()[0]}", str(path), hint=hint))
     return CampaignError(Problem(f"the store can't be read or written: {text}", str(path)))
+
+
+def _damaged(path: Path, text: str) -> Problem:
+    return Problem(f"the store is damaged: {text}", str(path), hint="campaign collect --rebuild")
 
 
 def _no_locks(path: Path, reason: str) -> Problem:
@@ -288,14 +308,6 @@ def _locks_fail(folder: Path) -> str | None:
         except OSError as error:
             return error.strerror
     return None
-
-
-def _newer_format(path: Path, text: str) -> Problem:
-    return Problem(
-        f"the store was written by another version of DuckDB: {text.splitlines()[0]}",
-        str(path),
-        hint="pip install -U duckdb, or make the store anew: campaign collect --rebuild",
-    )
 
 
 def _not_ours(path: Path, what: str) -> Problem:

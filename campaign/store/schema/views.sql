@@ -46,13 +46,13 @@ WITH known AS (
 ), reasoned AS (
   SELECT *,
     state NOT IN ('planned', 'submitting', 'queued', 'running', 'unknown') AS ended,
-    array_to_string(list_filter([
+    coalesce(array_to_string(list_filter([
       CASE WHEN state <> 'done' THEN 'ended as ' || state END,
       CASE WHEN state = 'done' AND NOT complete THEN 'no complete record' END,
       CASE WHEN resumed_from IS NOT NULL OR coalesce(first_epoch, 0) > 0 THEN 'resumed: not done in one attempt' END,
       CASE WHEN oversubscribed THEN 'oversubscribed: more ranks than cores' END,
       CASE WHEN side_by_side THEN 'packed side by side with other runs' END
-    ], lambda reason: reason IS NOT NULL), '; ') AS reasons
+    ], lambda reason: reason IS NOT NULL), '; '), '') AS reasons
   FROM known
 )
 SELECT * EXCLUDE (reasons, veto, side_by_side, resumed_from, first_epoch, complete, ends),
