@@ -82,12 +82,11 @@ def run_part(part: dict[str, Any], issue: str) -> dict[str, Any]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             timeout=part["timeout_s"],
             check=False,
         )
-        code, output = done.returncode, done.stdout
+        # decoded here, since text mode would make a new line of every step of a progress bar
+        code, output = done.returncode, done.stdout.decode(errors="replace")
     except subprocess.TimeoutExpired as error:
         code = 124
         output = (error.stdout or b"").decode(errors="replace") + f"\n(ended after {part['timeout_s']} s)"
