@@ -7,10 +7,9 @@ only: thousands of nodes import it at the same time.
 
 from __future__ import annotations
 
-import base64
-import errno
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -22,14 +21,14 @@ from typing import Any
 from campaign.job import hostinfo, rankenv
 from campaign.job.collect import Collector
 from campaign.job.folder import NodeFolder, clean_stale
-from campaign.job.frames import FrameError, Message
+from campaign.job.frames import FrameError, Message, to_text
 from campaign.job.guard import Guard
 from campaign.job.headlink import HeadLink, NoHead, connect
 from campaign.job.network import reserve_port
 from campaign.job.oom import oom_kills
 from campaign.job.output import Pending
 from campaign.job.processes import kill_marked, no_core_dumps
-from campaign.job.ranks import Rank, RankStartError, slices, start_rank
+from campaign.job.ranks import Rank, RankStartError, slices, start_rank, why_not_started
 from campaign.job.spec import RunSpec
 from campaign.job.wakeup import Wakeup
 from campaign.redirect import redirected
@@ -97,41 +96,16 @@ class Agent:
         """The head's `start`: make the folder, start the ranks, say so."""
         spec = RunSpec(**message["spec"])
         self.interval_s = float(message["interval_s"])
-        ranks = range(self.node_rank * spec.ranks_per_node, (self.node_rank + 1) * spec.ranks_per_node)
-        node_local = Path(spec.node_local)
-        for name in clean_stale(node_local):
-            print(f"{self.node}: removed {node_local / name}, left behind by a job that was killed", flush=True)
         try:
-            self.folder = NodeFolder(node_local, spec.run_id, spec.attempt)
-            self.guard.folder(os.fspath(self.folder.path))
-            place = rankenv.NodePlace(
-                self.node_rank, message["master_addr"], int(message["master_port"]), os.fspath(self.folder.path)
-            )
-            Path(place.rank_dir).mkdir()
-            metrics = {rank: Path(place.metrics_file(rank)) for rank in ranks}
-            self.collector = Collector(spec, Path(place.rank_dir), ranks, metrics)
-            Path(place.spec_file).write_text(json.dumps(message["spec"], ensure_ascii=False), encoding="utf-8")
-            moved, kept, folders = redirected(place.folder, os.environ) if spec.redirect else ({}, {}, [])
-            for folder in folders:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            self.link.send({"k": "failed", "reason": f"{node_local}: {error}", "class": "quota" if full else "node"})
+            place, env = self._prepare(spec, message)
+        except (OSError, re.error) as error:
+            self.link.send({"k": "failed", "reason": f"{spec.node_local}: {error}", "class": why_not_started(error)})
             self.stop(0)
             return
-        env = rankenv.node_env(spec, place, os.environ, (moved, kept))
         cpus = slices(spec)
         if self.port_holder is not None:
             self.port_holder.close()
-        for local_rank in range(spec.ranks_per_node):
-            try:
-                rank = start_rank(spec, place, env, local_rank, None if cpus is None else cpus[local_rank])
-            except RankStartError as error:
-                self.link.send(self._exit(error.rank, 127, None, time.monotonic_ns(), str(error)))
-                break
-            self.guard.started(rank.pid)
-            self.ranks.append(rank)
-            self.selector.register(rank.output, selectors.EVENT_READ, rank)
+        self._spawn(spec, place, env, cpus)
         launched: Message = {"k": "launched", "t_ns": time.monotonic_ns(), "offset_ns": self._offset()}
         if self.node_rank == 0:
             launched |= {
@@ -142,6 +116,40 @@ class Agent:
                 "affinity": None if cpus is None else [hostinfo.ranges(cpu_set) for cpu_set in cpus],
             }
         self.link.send(launched)
+
+    def _prepare(self, spec: RunSpec, message: Message) -> tuple[rankenv.NodePlace, rankenv.RankEnv]:
+        """The node-local folder with all that ranks find there, and their environment. Raises OSError, re.error."""
+        node_local = Path(spec.node_local)
+        for name in clean_stale(node_local):
+            print(f"{self.node}: removed {node_local / name}, left behind by a job that was killed", flush=True)
+        self.folder = NodeFolder(node_local, spec.run_id, spec.attempt)
+        self.guard.folder(os.fspath(self.folder.path))
+        place = rankenv.NodePlace(
+            self.node_rank, message["master_addr"], int(message["master_port"]), os.fspath(self.folder.path)
+        )
+        Path(place.rank_dir).mkdir()
+        ranks = range(self.node_rank * spec.ranks_per_node, (self.node_rank + 1) * spec.ranks_per_node)
+        metrics = {rank: Path(place.metrics_file(rank)) for rank in ranks}
+        self.collector = Collector(spec, Path(place.rank_dir), ranks, metrics)
+        Path(place.spec_file).write_text(json.dumps(message["spec"], ensure_ascii=False), encoding="utf-8")
+        moved, kept, folders = redirected(place.folder, os.environ) if spec.redirect else ({}, {}, [])
+        for folder in folders:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        return place, rankenv.node_env(spec, place, os.environ, (moved, kept))
+
+    def _spawn(
+        self, spec: RunSpec, place: rankenv.NodePlace, env: rankenv.RankEnv, cpus: list[set[int]] | None
+    ) -> None:
+        """Start the ranks; one that can't be started is reported as one that failed, and ends the rest."""
+        for local_rank in range(spec.ranks_per_node):
+            try:
+                rank = start_rank(spec, place, env, local_rank, None if cpus is None else cpus[local_rank])
+            except RankStartError as error:
+                self.link.send(self._exit(error.rank, 127, None, time.monotonic_ns(), str(error)))
+                return
+            self.guard.started(rank.pid)
+            self.ranks.append(rank)
+            self.selector.register(rank.output, selectors.EVENT_READ, rank)
 
     # -- loop --------------------------------------------------------------------------------------------------------
 
@@ -305,12 +313,7 @@ class Agent:
     def _send_console(self) -> None:
         start, skipped, rest = self.console.take()
         if start or skipped or rest:
-            message = {
-                "k": "console",
-                "start": base64.b64encode(start).decode(),
-                "skipped": skipped,
-                "rest": base64.b64encode(rest).decode(),
-            }
+            message = {"k": "console", "start": to_text(start), "skipped": skipped, "rest": to_text(rest)}
             self.link.send_data(message, len(start) + len(rest))
 
     def _send_data(self) -> None:

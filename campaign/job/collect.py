@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from pathlib import Path
 from typing import Any
 
-from campaign.job.frames import Message
+from campaign.job.frames import Message, to_text
 from campaign.job.metricsource import JsonLines, LineMatcher, Value, jsonl_paths, patterns
 from campaign.job.rankfile import RankFile, Record, StepRecord
 from campaign.job.spec import RunSpec
@@ -114,7 +113,7 @@ class Collector:
             "k": "data",
             "offset_ns": offset_ns,
             "windows": self._windows,
-            "steps": {str(rank): base64.b64encode(data).decode() for rank, data in self._raw_steps.items() if data},
+            "steps": {str(rank): to_text(data) for rank, data in self._raw_steps.items() if data},
             "epochs": self._epochs,
             "events": self._events,
             "worlds": self._worlds,

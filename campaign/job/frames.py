@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import socket
@@ -28,6 +29,16 @@ def encode(message: Message) -> bytes:
     if len(body) > MAX_FRAME_BYTES:
         raise FrameError(f"frame of {len(body)} bytes; at most {MAX_FRAME_BYTES} may be sent")
     return LENGTH.pack(len(body)) + body
+
+
+def to_text(data: bytes | bytearray) -> str:
+    """Bytes as they go in a message; `to_bytes` gives them back."""
+    return base64.b64encode(data).decode()
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes that `to_text` wrote."""
+    return base64.b64decode(text)
 
 
 class Decoder:

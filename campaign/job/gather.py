@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable
 from typing import Any
 
 from campaign.job.clock import JobClock
 from campaign.job.epochs import COLUMNS, EpochTable
-from campaign.job.frames import Message
+from campaign.job.frames import Message, to_bytes
 from campaign.job.windows import RankWindow, WindowTable
 from campaign.job.writer import RecordWriter
 from campaign.record import STEP
@@ -44,7 +43,7 @@ class Gather:
         for world in message.get("worlds", ()):
             self._world(world)
         for rank, text in message.get("steps", {}).items():
-            self._steps(int(rank), base64.b64decode(text), offset_ns)
+            self._steps(int(rank), to_bytes(text), offset_ns)
         for rank, epoch, window, means in message.get("windows", ()):
             values = tuple(math.nan if mean is None else mean for mean in means)
             self._window_rows(self._windows.add(rank, RankWindow(epoch, window, values)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -104,6 +105,13 @@ class RankStartError(Exception):
     def __init__(self, rank: int, error: OSError) -> None:
         self.rank = rank
         super().__init__(f"{type(error).__name__}: {error}")
+
+
+def why_not_started(error: Exception) -> str:
+    """fail_class of what kept a node from starting its ranks."""
+    if isinstance(error, OSError):
+        return "quota" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "node"
+    return "config"
 
 
 def slices(spec: RunSpec) -> list[set[int]] | None:

@@ -7,12 +7,11 @@ import selectors
 import signal
 import socket
 import time
-from base64 import b64decode
 from collections.abc import Callable
 
 from campaign.job.classify import Failure, scheduler_class, signal_name
 from campaign.job.clock import JobClock
-from campaign.job.frames import Message
+from campaign.job.frames import Message, to_bytes
 from campaign.job.gather import Gather
 from campaign.job.hub import Hub, Peer
 from campaign.job.launch import Launcher
@@ -218,7 +217,7 @@ class Supervisor:
             self._progress_at = time.monotonic()
 
     def _on_console(self, node: Node, message: Message) -> None:
-        self._writer.add_console(b64decode(message["start"]), message["skipped"], b64decode(message["rest"]))
+        self._writer.add_console(to_bytes(message["start"]), message["skipped"], to_bytes(message["rest"]))
 
     def _on_exit(self, node: Node, message: Message) -> None:
         self._progress_at = time.monotonic()
