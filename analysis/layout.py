@@ -158,12 +158,13 @@ class Sheet:
             legend.remove()
         raise AssertionError("unreachable: one column is always taken")
 
-    def _settle(self, bottom: float, height: float) -> None:
+    def _settle(self, below: float, share: float) -> None:
         from matplotlib.layout_engine import ConstrainedLayoutEngine
+        from matplotlib.transforms import Bbox
 
         side = MARGIN * 0.6 / self.width
         engine = ConstrainedLayoutEngine(
-            rect=(side, bottom, 1 - 2 * side, height), w_pad=0.06, h_pad=0.05, wspace=0.04, hspace=0.05
+            rect=(side, below, 1 - 2 * side, share), w_pad=0.06, h_pad=0.05, wspace=0.04, hspace=0.05
         )
         self.figure.set_layout_engine(engine)
         self.figure.align_ylabels()
@@ -171,6 +172,8 @@ class Sheet:
         # frozen here, so that PNG and SVG, which are drawn at different resolutions, are the same picture
         self.figure.set_layout_engine("none")
         for panel in self.figure.axes:
+            # the layout's solver adds up in an order that isn't always the same: its last digits are noise
+            panel.set_position(Bbox.from_extents(*(round(float(value), 6) for value in panel.get_position().extents)))
             thin_tick_labels(panel, self)
 
 

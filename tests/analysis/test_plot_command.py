@@ -92,10 +92,10 @@ def test_json_says_what_was_drawn(measured: World) -> None:
 
 
 def test_the_same_store_gives_the_same_bytes_again(measured: World) -> None:
-    call(measured, "all")
-    assert figures(measured) == sorted(f"{name}.{end}" for name in KINDS for end in ("png", "svg"))
+    call(measured, "all", "--format", "svg")
+    assert figures(measured) == sorted(f"{name}.svg" for name in KINDS)
     before = {name: (measured.folder / "figures" / name).read_bytes() for name in figures(measured)}
-    call(measured, "all", "--no-collect")
+    call(measured, "all", "--no-collect", "--format", "svg")
     assert {name: (measured.folder / "figures" / name).read_bytes() for name in before} == before
 
 
@@ -142,8 +142,8 @@ def test_bad_input_is_exit_2_and_says_what_to_type(
 
 
 def test_what_can_be_drawn_is_drawn_beside_what_cannot(measured: World) -> None:
-    result = call(measured, "scaling", "cross-site", "--site", "beta", code=2)
-    assert figures(measured) == ["scaling.png", "scaling.svg"]
+    result = call(measured, "scaling", "cross-site", "--site", "beta", "--format", "svg", code=2)
+    assert figures(measured) == ["scaling.svg"]
     assert "two or more sites" in result.stderr
 
 
@@ -151,8 +151,8 @@ def test_all_leaves_out_what_has_no_data(world: World) -> None:
     (world.folder / "sites").mkdir()
     for size in (1, 2):
         world.measured(f"{size}", [99.0, 10.0 / size], nodes=size)
-    call(world, "all")
-    assert figures(world) == ["scaling.png", "scaling.svg"]
+    call(world, "all", "--format", "svg")
+    assert figures(world) == ["scaling.svg"]
 
 
 def test_an_empty_project_says_what_to_do(world: World) -> None:
