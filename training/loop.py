@@ -74,7 +74,7 @@ def train(
     """
     local_batch, _ = settings.batches(world.size)
     samples = parts["train"].fraction(settings.fraction, settings.seed)
-    validation = parts["validation"].fraction(settings.fraction, settings.seed)
+    validation = parts["validation"].fraction(settings.validation_fraction or settings.fraction, settings.seed)
     shard = Shard(
         samples,
         world,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign.job.rankfile import RankFile
+from campaign.record import HEADER, JSON_HEAD, JSON_TAG, STEP, STEP_TAG
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,11 +43,17 @@ class Ran:
 
     def records(self, rank: int = 0) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
         """(steps, everything else) of a rank."""
-        file = RankFile(self.folder / f"{rank}.bin", rank)
-        steps, others = [], []
-        while batch := file.read():
-            steps += batch.steps
-            others += batch.others
+        data, steps, others = (self.folder / f"{rank}.bin").read_bytes(), [], []
+        position = HEADER.size
+        while position < len(data):
+            if data[position] == STEP_TAG:
+                steps.append(STEP.unpack_from(data, position))
+                position += STEP.size
+            else:
+                tag, size = JSON_HEAD.unpack_from(data, position)
+                assert tag == JSON_TAG
+                position += JSON_HEAD.size + size
+                others.append(json.loads(data[position - size : position]))
         return steps, others
 
     def losses(self, rank: int = 0) -> list[float]:
