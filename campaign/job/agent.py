@@ -105,8 +105,9 @@ class Agent:
         cpus = slices(spec)
         if self.port_holder is not None:
             self.port_holder.close()
-        self._spawn(spec, place, env, cpus)
+        # the moment before the first rank: what follows, exec included, belongs to the ranks' own start
         launched: Message = {"k": "launched", "t_ns": time.monotonic_ns(), "offset_ns": self._offset()}
+        self._spawn(spec, place, env, cpus)
         if self.node_rank == 0:
             launched |= {
                 "argv": rankenv.rank_argv(spec),
