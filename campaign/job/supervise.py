@@ -74,6 +74,7 @@ class Supervisor:
         self._hang_s = None if hang_s is None else float(hang_s)
         self._started = False
         self._ranks_done = 0
+        self._last_exit_us: int | None = None
         self._terminated: tuple[float, str] | None = None
         """When an agent had SIGTERM, and what to say of it: we should have it too, unless its step alone was ended."""
         self._stop_by: float | None = None
@@ -125,8 +126,8 @@ class Supervisor:
             self._hub.close()
             self._launcher.end(5.0)
             self._launcher.close()
-        if self._started:
-            self.gather.phase("ranks_done", self.node)
+        if self._last_exit_us is not None:
+            self.gather.phase("ranks_done", self.node, self._last_exit_us)
         self.gather.finish()
         return self._outcome()
 
@@ -221,6 +222,8 @@ class Supervisor:
 
     def _on_exit(self, node: Node, message: Message) -> None:
         self._progress_at = time.monotonic()
+        t_us = self.clock.t_us(message["t_ns"] + message["offset_ns"])
+        self._last_exit_us = max(t_us, self._last_exit_us or 0)
         if message["stopped"]:
             return
         if message["code"] == 0:
@@ -228,7 +231,6 @@ class Supervisor:
             return
         rank, code, number, last = message["rank"], message["code"], message["signal"], message["last"]
         self._log(f"rank {rank} on {node.name} failed: {signal_name(number) if number else code}: {last}")
-        t_us = self.clock.t_us(message["t_ns"] + message["offset_ns"])
         self.failures.add(Failure(rank, node.name, code, number, (last,), message["oom"]), t_us)
         assert node.peer.node_rank is not None
         if self.failures.wants_tail(node.peer.node_rank, rank):
@@ -342,6 +344,7 @@ class Supervisor:
         if not self.nodes.complete:
             # agents that aren't up yet need not be waited for
             self._launcher.end(2.0 if self.nodes.known else 0.0)
+        self._writer.flush()
 
     def _tell_stop(self, peer: Peer) -> None:
         self._hub.send(peer, {"k": "stop", "grace_s": self._term_grace_s})
