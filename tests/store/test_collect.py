@@ -387,34 +387,34 @@ FAULTS: list[tuple[str, Callable[[Path], None], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("break_it", "reason"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
-def test_a_broken_record_is_set_aside_and_the_rest_goes_on(
-    world: World, break_it: Callable[[Path], None], reason: str
-) -> None:
-    world.measured("bad")
-    good = [world.measured(f"good{index}") for index in range(3)]
-    bad = world.run_dir("bad") / "a1"
-    break_it(bad)
-    report = collect(world, world.store)
-    assert [reject.path for reject in report.rejects] == [str(bad)]
-    assert reason in reasons(report)
-    assert report.final == 3
-    assert query(world, "SELECT DISTINCT run_id FROM epochs ORDER BY 1") == [(run_id,) for run_id in sorted(good)]
-    assert query(world, "SELECT path, reason FROM rejects") == [(str(bad), report.rejects[0].reason)]
-    assert query(world, f"SELECT valid, why_invalid FROM runs WHERE run_id = '{full_id('bad')}'") == [
-        (False, "no complete record")
-    ]
-
-
-def test_all_faults_at_once(world: World) -> None:
-    """As many broken records as there are faults in one batch: each is set aside, each good one taken."""
-    for name, break_it, _ in FAULTS:
+def test_broken_records_are_set_aside_with_the_reason_and_the_rest_goes_on(world: World) -> None:
+    """As many broken records as there are faults, among good ones: each is set aside, each good one taken."""
+    expected = {}
+    for name, break_it, reason in FAULTS:
         world.measured(name)
-        break_it(world.run_dir(name) / "a1")
-    for index in range(5):
-        world.measured(f"good{index}")
+        folder = world.run_dir(name) / "a1"
+        break_it(folder)
+        expected[str(folder)] = reason
+    good = [world.measured(f"good{index}") for index in range(5)]
     report = collect(world, world.store)
-    assert (len(report.rejects), report.final) == (len(FAULTS), 5)
+    assert report.final == 5
+    assert {reject.path for reject in report.rejects} == set(expected)
+    for reject in report.rejects:
+        assert expected[reject.path] in reject.reason
+    assert query(world, "SELECT DISTINCT run_id FROM epochs ORDER BY 1") == [(run_id,) for run_id in sorted(good)]
+    assert query(world, "SELECT path, reason FROM rejects ORDER BY 1") == sorted(report.rejects)
+    assert query(world, "SELECT DISTINCT valid, why_invalid FROM runs ORDER BY 1") == [
+        (False, "no complete record"), (True, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("break_it", [damaged_pages, edit(nodes=...)], ids=["found-by-duckdb", "found-by-the-checks"])
+def test_a_broken_record_alone_is_set_aside(world: World, break_it: Callable[[Path], None]) -> None:
+    world.measured("bad")
+    break_it(world.run_dir("bad") / "a1")
+    report = collect(world, world.store)
+    assert (report.final, len(report.rejects)) == (0, 1)
+    assert query(world, "SELECT count(*) FROM rejects") == [(1,)]
 
 
 def test_a_mended_record_is_taken_and_its_reject_forgotten(world: World) -> None:

@@ -89,17 +89,24 @@ def test_unsharded_data_gains_nothing(world: World) -> None:
     assert points[4]["efficiency"] == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("n", range(5, 13))
-def test_the_bootstrap_interval_is_scipys(world: World, n: int) -> None:
+def test_the_bootstrap_interval_is_scipys(world: World) -> None:
     """SciPy draws 20,000 resamples; ours is the limit of infinitely many, so the ends agree to its noise."""
-    numbers = random.Random(n)
-    times = [round(numbers.gammavariate(8, 1), 3) for _ in range(n)]
-    for repeat, time in enumerate(times):
-        world.measured(f"r{repeat}", [99.0, time], repeat=repeat)
-    [point] = scaling(world)
+    samples = {}
+    for n in range(5, 13):
+        numbers = random.Random(n)
+        samples[f"n{n}"] = [round(numbers.gammavariate(8, 1), 3) for _ in range(n)]
+        for repeat, time in enumerate(samples[f"n{n}"]):
+            world.measured(f"{n}-{repeat}", [99.0, time], repeat=repeat, study=f"n{n}")
+    points = scaling(world)
+    assert len(points) == len(samples)
+    for point in points:
+        _compare_with_scipy(point, samples[point["study"]])
+
+
+def _compare_with_scipy(point: Point, times: list[float]) -> None:
     assert point["spread_kind"] == "bootstrap95"
     assert point["epoch_time_s"] == pytest.approx(statistics.median(times))
-    result = stats.bootstrap((np.array(times),), np.median, method="percentile", n_resamples=20_000, rng=n)
+    result = stats.bootstrap((np.array(times),), np.median, method="percentile", n_resamples=20_000, rng=len(times))
     ends = (point["epoch_time_lo_s"], point["epoch_time_hi_s"])
     draws = np.sort(result.bootstrap_distribution)
     for end, level in zip(ends, (0.025, 0.975), strict=True):
@@ -125,16 +132,18 @@ def test_the_bootstrap_is_exact_for_five_runs(world: World) -> None:
     assert (point["epoch_time_lo_s"], point["epoch_time_hi_s"]) == (10.0, 14.0)
 
 
-@pytest.mark.parametrize("n", [6, 9, 30, 31])
-def test_the_weights_of_the_bootstrap_are_a_distribution(world: World, n: int) -> None:
-    """Equal values leave no room; the ends of n = 30 lie inside."""
-    for repeat in range(n):
-        world.measured(f"r{repeat}", [99.0, 5.0 + repeat / 10], repeat=repeat)
-    [point] = scaling(world)
-    assert 5.0 <= point["epoch_time_lo_s"] <= point["epoch_time_s"] <= point["epoch_time_hi_s"] <= 5.0 + (n - 1) / 10
-    if n >= 30:
-        # about median +- 1.96 * (sd of the median of a uniform sample), far from the extremes
-        assert 5.5 < point["epoch_time_lo_s"] < point["epoch_time_hi_s"] < 5.0 + (n - 6) / 10
+def test_many_repeats_narrow_the_interval(world: World) -> None:
+    for n in (6, 9, 30, 31):
+        for repeat in range(n):
+            world.measured(f"{n}-{repeat}", [99.0, 5.0 + repeat / 10], repeat=repeat, study=f"n{n}")
+    points = {point["n"]: point for point in scaling(world)}
+    assert set(points) == {6, 9, 30, 31}
+    for n, point in points.items():
+        lo, hi = point["epoch_time_lo_s"], point["epoch_time_hi_s"]
+        assert 5.0 <= lo < point["epoch_time_s"] < hi <= 5.0 + (n - 1) / 10
+    # about median +- 1.96 x the standard deviation of the median of a uniform sample, far from the extremes
+    for n in (30, 31):
+        assert 5.5 < points[n]["epoch_time_lo_s"] < points[n]["epoch_time_hi_s"] < 5.0 + (n - 6) / 10
 
 
 def test_four_runs_have_a_range_and_five_an_interval(world: World) -> None:

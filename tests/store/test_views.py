@@ -39,13 +39,15 @@ VALIDITY: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("run", "record", "why"), [case[1:] for case in VALIDITY], ids=[case[0] for case in VALIDITY])
-def test_valid_and_why_not(world: World, run: dict[str, Any], record: dict[str, Any], why: str | None) -> None:
-    attempt = run.get("attempts", 1)
-    world.plan_run("r", **run)
-    world.queue("r", attempt)
-    world.record("r", attempt, tables={"epochs": epoch_rows([9.0, 5.0])}, **record)
-    assert rows(world, "SELECT valid, why_invalid FROM runs") == [(why is None, why)]
+def test_valid_and_why_not(world: World) -> None:
+    for name, run, record, _ in VALIDITY:
+        attempt = run.get("attempts", 1)
+        world.plan_run(name, **run)
+        world.queue(name, attempt)
+        world.record(name, attempt, tables={"epochs": epoch_rows([9.0, 5.0])}, **record)
+    judged = {run_id: (valid, why) for run_id, valid, why in rows(world, "SELECT run_id, valid, why_invalid FROM runs")}
+    for name, _, _, why in VALIDITY:
+        assert judged[full_id(name)] == (why is None, why), name
 
 
 def test_an_attempt_whose_epochs_begin_late_went_on_from_another(world: World) -> None:
@@ -56,10 +58,11 @@ def test_an_attempt_whose_epochs_begin_late_went_on_from_another(world: World) -
     assert rows(world, "SELECT valid, why_invalid FROM runs") == [(False, "resumed: not done in one attempt")]
 
 
-@pytest.mark.parametrize("state", ["planned", "submitting", "queued", "running", "unknown"])
-def test_a_run_that_has_not_ended_is_not_judged(world: World, state: str) -> None:
-    world.plan_run("r", state=state)
-    assert rows(world, "SELECT state, valid, why_invalid FROM runs") == [(state, None, None)]
+def test_a_run_that_has_not_ended_is_not_judged(world: World) -> None:
+    states = ["planned", "queued", "running", "submitting", "unknown"]
+    for state in states:
+        world.plan_run(state, state=state)
+    assert rows(world, "SELECT state, valid, why_invalid FROM runs ORDER BY 1") == [(s, None, None) for s in states]
 
 
 def test_done_without_a_record_is_not_valid(world: World) -> None:
@@ -181,15 +184,15 @@ STARTS: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[Any, ...]]] 
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("events", "record", "expected"), [case[1:] for case in STARTS], ids=[c[0] for c in STARTS])
-def test_starts(
-    world: World, events: list[dict[str, Any]], record: dict[str, Any], expected: tuple[Any, ...]
-) -> None:  # fmt: skip
-    world.plan_run("r", nodes=2, ranks_per_node=2, state=record["state"])
-    world.queue("r")
-    leaving = {"code": 1, "signal": None, "rank": 3, "node": "n7"}
-    world.record("r", tables={"events": events}, exit=leaving, **record)
-    assert rows(world, "SELECT ok, failed_phase, failed_node FROM starts") == [expected]
+def test_starts(world: World) -> None:
+    for name, events, record, _ in STARTS:
+        world.plan_run(name, nodes=2, ranks_per_node=2, state=record["state"])
+        world.queue(name)
+        leaving = {"code": 1, "signal": None, "rank": 3, "node": "n7"}
+        world.record(name, tables={"events": events}, exit=leaving, **record)
+    found = {row[0]: row[1:] for row in rows(world, "SELECT run_id, ok, failed_phase, failed_node FROM starts")}
+    for name, _, _, expected in STARTS:
+        assert found[full_id(name)] == expected, name
 
 
 def test_operations_of_a_start(world: World) -> None:
