@@ -31,6 +31,8 @@ class _Pending(NamedTuple):
     comm_exposed_s: float
     marks: list[Any]
     loss: torch.Tensor
+    """On the host; on a GPU filled once `ready` has been reached."""
+    ready: torch.cuda.Event | None
 
 
 class StepClock:
@@ -49,7 +51,6 @@ class StepClock:
         self._loss_sum, self._loss_count = 0.0, 0
         if world.size > 1:
             model._set_ddp_runtime_logging_sample_rate(COMM_EVERY)
-        self._comm_iteration = -1
 
     def begin(self) -> None:
         """The step begins: the next batch is asked for."""
@@ -68,7 +69,10 @@ class StepClock:
 
     def end(self, epoch: int, step: int, samples: int, loss: torch.Tensor) -> None:
         """The step is done; `loss` is its global loss, on the device."""
-        self._pending.append(_Pending(epoch, step, samples, self._wait_s, self._exposed(), self._marks, loss))
+        loss, ready = self._fetch(loss.detach())
+        self._pending.append(
+            _Pending(epoch, step, samples, self._wait_s, self._exposed(step), self._marks, loss, ready)
+        )
         if not self._gpu or len(self._pending) > LATE:
             self._emit(self._pending.popleft())
 
@@ -87,13 +91,23 @@ class StepClock:
         event.record()
         return event
 
+    def _fetch(self, loss: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+        """The loss on its way to the host. `item()` would wait for all that the device has been given meanwhile."""
+        if not self._gpu:
+            return loss, None
+        host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+        host.copy_(loss, non_blocking=True)
+        ready = torch.cuda.Event()
+        ready.record()
+        return host, ready
+
     def _between(self, first: Any, second: Any) -> float:
         return first.elapsed_time(second) * 1e-3 if self._gpu else second - first
 
     def _emit(self, pending: _Pending) -> None:
+        if pending.ready is not None:
+            pending.ready.synchronize()
         marks, loss = pending.marks, float(pending.loss)
-        if self._gpu:
-            marks[-1].synchronize()
         parts = {name: self._between(marks[i + 1], marks[i + 2]) for i, name in enumerate(PARTS)}
         self._loss_sum, self._loss_count = self._loss_sum + loss, self._loss_count + 1
         self._recorder.step(
@@ -107,17 +121,16 @@ class StepClock:
             **parts,
         )
 
-    def _exposed(self) -> float:
-        """Communication of the backward pass that was not hidden by computing, s; NaN in steps without a sample.
+    def _exposed(self, step: int) -> float:
+        """Communication of a backward pass that was not hidden by computing, s; NaN in steps without a sample.
 
-        DDP reports an iteration when the next one starts, so a sample belongs to the step before.
+        DDP tells of a sampled step when the next sampled one begins, so a sample is one step old in the first 10 steps
+        and COMM_EVERY steps later on.
         """
         if self._world.size == 1:
             return 0.0
+        if step == 0 or (step > COMM_EVERY and step % COMM_EVERY):
+            return float("nan")  # asking costs 0.1 ms
         data = self._model._get_ddp_logging_data()
-        iteration = int(data.get("iteration", -1))
-        if iteration == self._comm_iteration or "backward_comm_time" not in data:
-            return float("nan")
-        self._comm_iteration = iteration
         exposed = int(data["backward_comm_time"]) - int(data["backward_compute_comm_overlap_time"])
         return max(exposed, 0) * 1e-9

@@ -35,8 +35,9 @@ class World:
 def process_group(init_timeout_s: float) -> Iterator[World]:
     """Join the group that the environment names, or one of this process alone; leave it at the end.
 
-    NCCL (RCCL on AMD) when PyTorch sees a GPU, gloo otherwise. When the body raises, the group is aborted, not
-    destroyed: destroying would wait for the others, and this rank's end is what tells them.
+    NCCL (RCCL on AMD) when PyTorch sees a GPU, gloo otherwise. When the body raises in one of several ranks, the group
+    is left as it is: destroying it could wait for the others for ever. The caller should end the process at once
+    (`os._exit`), which is what tells them.
     """
     given = [key for key in _LAUNCHER_KEYS if key in os.environ]
     if given and len(given) < len(_LAUNCHER_KEYS):
@@ -69,7 +70,8 @@ def process_group(init_timeout_s: float) -> Iterator[World]:
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device, backend)
     except BaseException as error:
-        dist.distributed_c10d._abort_process_group()
+        if dist.get_world_size() == 1:
+            dist.destroy_process_group()
         if isinstance(error, RuntimeError) and _is_broken_collective(error):
             raise CampaignError(
                 Problem(

@@ -215,11 +215,12 @@ class _Stepper:
         summing.wait()
         clock.mark()
         loss = global_mse.sqrt()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         # gradient of the root, then clipped: one factor for both
         scale = 1.0 / (2.0 * loss.clamp(min=1e-12))
         scale = scale * (self.settings.grad_clip / (norm * scale + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], scale)
+        torch._foreach_mul_(gradients, scale)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.schedule.step()
