@@ -23,6 +23,7 @@ from campaign.job.frames import MAX_HELLO_BYTES, Decoder, FrameError, FrameSocke
 from campaign.job.headlink import NoHead, connect
 from campaign.job.hub import Hub, Peer
 from campaign.job.network import interface_address, reserve_port, with_suffix
+from campaign.job.processes import many_files
 from tests.needs import needs
 from tests.waiting import wait_for
 
@@ -154,6 +155,7 @@ def test_strangers_are_shown_the_door(served: Served) -> None:
 
 
 def test_a_thousand_agents() -> None:
+    many_files()  # as the head does: both ends of all connections are open here
     many = Served(nodes=1000)
     try:
         agents = [many.agent(rank) for rank in range(1000)]
