@@ -1,7 +1,8 @@
 #!/bin/sh
 # pytest with every need of the suite demanded: what is missing fails instead of being skipped (tests/needs.py).
 # Usage: scripts/run_tests.sh PYTHON [pytest options]
-# As root the tests start the Slurm test bed themselves. Otherwise sudo starts it here, and the tests use it.
+# As root the tests start the Slurm test bed themselves. Otherwise they use the one that runs (make testbed), or sudo
+# starts it here.
 set -eu
 cd "$(dirname "$0")/.."
 python=$1
@@ -12,7 +13,13 @@ unset PYTHONDONTWRITEBYTECODE
 
 if [ "$(id -u)" -eq 0 ]; then
     require=$require,root,tmpfs,network-namespaces
-else
+elif ! "$python" -m tests.slurm.testbed status >/dev/null 2>&1; then
+    if ! command -v sudo >/dev/null; then
+        echo "The Slurm test bed is started by root, and there is no sudo. Ask an administrator to type, here:" >&2
+        echo "    make testbed" >&2
+        echo "The other tests need nothing of this:  make test-unit" >&2
+        exit 1
+    fi
     # -B: no byte code that belongs to root in the clone
     trap 'sudo "$python" -B -m tests.slurm.testbed stop' EXIT
     trap 'exit 130' INT TERM HUP
