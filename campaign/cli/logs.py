@@ -25,6 +25,7 @@ Examples:
 
 PAUSE_S = 0.5
 CHUNK_BYTES = 1 << 16
+TAIL_BYTES = 256
 
 
 @click.command(epilog=EXAMPLES)
@@ -81,6 +82,7 @@ def _follow(context: Context, ledger: Ledger, job: Row, kind: str | None) -> Ite
     from campaign.submit.refresh import refresh
 
     offset = 0
+    tail = b""
     shown: Path | None = None
     while True:
         refresh(context.project, ledger)
@@ -91,10 +93,19 @@ def _follow(context: Context, ledger: Ledger, job: Row, kind: str | None) -> Ite
                 offset = 0  # the console has come up after the job's log
             shown = path
             with path.open("rb") as file:
+                if path.stat().st_size < offset:
+                    offset = _found_again(file.read(), tail)
                 file.seek(offset)
                 while data := file.read(CHUNK_BYTES):
                     offset += len(data)
+                    tail = (tail + data)[-TAIL_BYTES:]
                     yield data.decode("utf-8", errors="replace")
         if ended:
             return
         time.sleep(PAUSE_S)
+
+
+def _found_again(content: bytes, tail: bytes) -> int:
+    """Where to go on in a console that was cut in its middle: after what was printed last, else near the end."""
+    place = content.rfind(tail)
+    return place + len(tail) if place >= 0 else max(0, len(content) - CHUNK_BYTES)

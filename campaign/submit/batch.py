@@ -112,13 +112,14 @@ def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project) ->
     batch.submit_dir.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(16)
     origin = provenance(project.root)
+    shared = project.config.group_readable
     lines = [
-        make_spec(batch, index, item, site, paths, project.root, token, origin).to_line()
+        make_spec(batch, index, item, site, paths, project.root, token, origin, group_readable=shared).to_line()
         for index, item in batch.placed()
     ]
     target = batch.submit_dir / SPECS_FILE
     part = target.with_suffix(".part")
-    mode = 0o640 if _group_readable(project) else 0o600  # the token in it lets an agent speak to the head
+    mode = 0o640 if shared else 0o600  # the token in it lets an agent speak to the head
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
@@ -127,12 +128,17 @@ def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project) ->
     part.rename(target)
 
 
-def _group_readable(project: Project) -> bool:
-    return bool(getattr(project.config, "group_readable", False))
-
-
 def make_spec(
-    batch: Batch, index: int, item: Item, site: Site, paths: SitePaths, cwd: Path, token: str, origin: Mapping[str, Any]
+    batch: Batch,
+    index: int,
+    item: Item,
+    site: Site,
+    paths: SitePaths,
+    cwd: Path,
+    token: str,
+    origin: Mapping[str, Any],
+    *,
+    group_readable: bool = False,
 ) -> RunSpec:
     """What the head is told of one attempt."""
     run = item.run
@@ -174,7 +180,7 @@ def make_spec(
         gpus_per_node=node_gpus(site, run),
         srun_args=list(site.scheduler.srun_args),
         record=run.record,
-        group_readable=False,
+        group_readable=group_readable,
         python=site.software.python or sys.executable,
         provenance={
             **origin,
