@@ -166,3 +166,20 @@ def test_a_ledger_that_is_being_written_is_read_as_it_was_or_waited_for(world: W
         with ledgercopy.open_ledger(world.ledger_path, wait_s=0.1) as reader:
             assert reader is not None
             assert reader.execute("SELECT state FROM runs").fetchall() == [("queued",)]
+
+
+def test_a_rebuild_does_not_replay_the_old_stores_log(world: World) -> None:
+    """A writer was killed after its commit: what it committed waits in a log beside the old store."""
+    fill(world)
+    collect(world, world.store)
+    code = (
+        "import duckdb, os, signal, sys\nc = duckdb.connect(sys.argv[1])\n"
+        "c.execute('INSERT INTO data.rejects VALUES (?, now()::TIMESTAMP, ?)', ['only in the log', 'x'])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(world.store)], check=False)
+    assert world.store.with_name(f"{world.store.name}.wal").stat().st_size > 0
+    assert collect(world, world.store, rebuild=True).final == RECORDS
+    assert counts(world) == WHOLE
+    with open_store(world.store, write=True) as connection:
+        assert connection.execute("FROM rejects").fetchall() == []

@@ -112,7 +112,8 @@ SELECT
   arg_max(e.node, e.t_us) AS slowest_node
 FROM data.events e JOIN data.records r USING (record)
 WHERE e.kind = 'phase'
-GROUP BY r.run_id, r.attempt, e.name;
+GROUP BY r.run_id, r.attempt, e.name
+ORDER BY r.run_id, r.attempt, max_s, phase;
 
 CREATE OR REPLACE VIEW main.observations AS
 SELECT r.run_id, r.attempt, e.name, e.labels, e.rank, e.step, e.value, e.unit
