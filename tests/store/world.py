@@ -128,7 +128,8 @@ class World:
         tag = values.pop("tag", f"c{run_id[:8]}{attempt:04d}")
         row = {
             "site": "alpha", "tag": tag, "array_index": 0, "run_id": run_id, "attempt": attempt, "scheduler": "slurm",
-            "job_id": "4711", "user": "ada", "host": "login1", "cluster": "alpha", "partition": "batch", "account": "acc", "state": "done",
+            "job_id": "4711", "user": "ada",
+            "host": "login1", "cluster": "alpha", "partition": "batch", "account": "acc", "state": "done",
             "intent_at": "2026-11-01T00:00:00.000000Z", "submitted_at": "2026-11-01T00:00:01.000000Z",
             "started": "2026-11-01T00:01:00.000000Z", "ended": "2026-11-01T00:11:00.000000Z", "exit_code": 0,
             "state_seen_at": "2026-11-01T00:11:30.000000Z", "submit_dir": str((root or self.run_root) / "submit" / tag),
