@@ -118,7 +118,7 @@ def test_cancel_ends_a_running_run_and_takes_out_the_planned(project: Path, cli:
     cli("submit", cwd=project, code=0)
     wait_for(lambda: tally(project), what="the first rank has begun")
     answer = cli("cancel", "--all", "--json", cwd=project, code=0).json()["data"]
-    assert answer == {"jobs": 1, "planned": 3}
+    assert answer == {"jobs": 1, "planned": 3, "given_up": 0}
 
     def states() -> dict[str, int]:
         counts: dict[str, int] = cli("status", "--json", cwd=project, code=0).json()["data"]["groups"][0]["states"]

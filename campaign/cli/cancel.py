@@ -26,15 +26,20 @@ Examples:
 @flags
 @selection_flags
 @click.option("--all", "everything", is_flag=True, help="Every run that hasn't ended.")
-def cancel(context: Context, selection: Selection, everything: bool) -> None:
+@click.option("--force", is_flag=True, help="Call local runs lost whose host can't be reached any more.")
+def cancel(context: Context, selection: Selection, everything: bool, force: bool) -> None:
     """Cancel queued and running runs."""
     from campaign.submit.cancel import cancel as cancel_runs
+    from campaign.submit.refresh import refresh
     from campaign.submit.select import select_runs
 
     require(everything or not selection.empty, Problem("which runs?", hint="campaign cancel --all, or --run RUN"))
     with Ledger.open(context.project.ledger_path) as ledger:
-        report = cancel_runs(context.project, ledger, select_runs(ledger, selection))
-    context.data = {"jobs": report.jobs, "planned": report.planned}
+        ids = select_runs(ledger, selection)
+        for warning in refresh(context.project, ledger, force=True).warnings:
+            context.warn(warning)
+        report = cancel_runs(context.project, ledger, ids, force=force)
+    context.data = {"jobs": report.jobs, "planned": report.planned, "given_up": report.given_up}
     for problem in report.failed:
         context.fail(problem, exit_code=3)
     context.say(f"{number(report.jobs, 'job')} told to end, {number(report.planned, 'planned run')} taken out")

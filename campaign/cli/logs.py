@@ -12,7 +12,7 @@ import click
 from campaign.cli.common import Context, flags
 from campaign.cli.show import attempt_dir, job_log
 from campaign.errors import CampaignError, Problem
-from campaign.slurm.states import FINAL
+from campaign.slurm.states import ACTIVE
 from campaign.submit.ledger import Ledger
 
 EXAMPLES = """\b
@@ -86,7 +86,7 @@ def _follow(context: Context, ledger: Ledger, job: Row, kind: str | None) -> Ite
     shown: Path | None = None
     while True:
         refresh(context.project, ledger)
-        ended = ledger.run_rows([job["run_id"]])[0]["state"] in FINAL
+        ended = ledger.run_rows([job["run_id"]])[0]["state"] not in ACTIVE
         path = _path(job, kind)
         if path is not None:
             if shown is not None and path.name != shown.name:

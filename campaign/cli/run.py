@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, flags
-from campaign.errors import EXIT_FAILED, BadInput, Problem
+from campaign.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NOT_NOW, BadInput, Problem
 from campaign.submit.ledger import Ledger
 from campaign.words import count as number
 
@@ -62,8 +62,10 @@ def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], over
         ended = {row["run_id"]: row["state"] for row in ledger.run_rows(ids)}
     for held in report.held:
         context.warn(Problem(held.message))
-    for problem in [*report.changed, *report.refused, *report.limited, *report.uncertain]:
-        context.fail(problem)
+    for problem in [*report.changed, *report.refused]:
+        context.fail(problem, exit_code=EXIT_BAD_INPUT)
+    for problem in [*report.limited, *report.uncertain]:
+        context.fail(problem, exit_code=EXIT_NOT_NOW)
     _tell_bad(context, ended)
     context.data = {"plan_id": plan.plan_id, "runs": ended, "seconds": time.monotonic() - started}
     _answer(context, project, plan, plots)

@@ -104,9 +104,13 @@ def _epochs(job: Row | None) -> list[dict[str, Any]]:
     folder = attempt_dir(job) if job is not None else None
     if folder is None or not (folder / "epochs.parquet").exists():
         return []
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows: list[dict[str, Any]] = pq.read_table(folder / "epochs.parquet").to_pylist()
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(folder / "epochs.parquet").to_pylist()
+    except (pa.ArrowException, OSError):
+        return []  # damaged: `campaign collect` sets the record aside and says why
     return rows
 
 

@@ -39,7 +39,7 @@ def status(context: Context, selection: Selection, watch: bool, refresh: bool, f
             _refresh(context, ledger, force)
         view = overview(ledger, ids)
         if watch and not context.as_json:
-            _watch(context, ledger, ids, view)
+            _watch(context, ledger, ids, view, ask=refresh)
             return
         runs = _runs(ledger, ids) if context.verbose or not selection.empty else None
         context.data = _data(view, runs)
@@ -136,7 +136,7 @@ def _print_next(context: Context, view: Overview) -> None:
         context.say('all done: `campaign sql "FROM scaling"`, `campaign plot scaling`')
 
 
-def _watch(context: Context, ledger: Ledger, ids: list[str] | None, view: Overview) -> None:
+def _watch(context: Context, ledger: Ledger, ids: list[str] | None, view: Overview, *, ask: bool) -> None:
     """Print the table again whenever a count changes; ends when no job is left."""
     last: list[Any] = []
     while True:
@@ -148,5 +148,6 @@ def _watch(context: Context, ledger: Ledger, ids: list[str] | None, view: Overvi
         if not view.active:
             return
         time.sleep(1.0)
-        _refresh(context, ledger, force=False)
+        if ask:
+            _refresh(context, ledger, force=False)
         view = overview(ledger, ids)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign.slurm.jobscope import JOB_SCOPED
@@ -69,21 +69,29 @@ def run(site: str, argv: Sequence[str], timeout_s: float = QUERY_TIMEOUT_S) -> A
     return Answer(done.returncode == 0, done.stdout, done.stderr.strip())
 
 
-def squeue(site: str) -> list[JobReport] | Answer:
-    """All of the user's queued and running jobs, one row an array element; an `Answer` when the query failed."""
-    answer = run(site, ["squeue", "-h", "-r", "-u", getpass.getuser(), "-o", SQUEUE_FORMAT])
+def user_name() -> str:
+    """Who Slurm takes us for: the name of the effective user id ($LOGNAME survives su and sudo)."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def squeue(site: str, users: Iterable[str]) -> list[JobReport] | Answer:
+    """All queued and running jobs of `users`, one row an array element; an `Answer` when the query failed."""
+    answer = run(site, ["squeue", "-h", "-r", "-u", ",".join(users), "-o", SQUEUE_FORMAT])
     return parse_squeue(answer.stdout) if answer.ok else answer
 
 
-def sacct(site: str, since: str) -> list[JobReport] | Answer:
-    """The user's jobs that accounting knows since `since` (UTC, ISO 8601); an `Answer` when the query failed."""
-    answer = run(site, ["sacct", "-X", "-P", "-n", "-u", getpass.getuser(), "-S", since[:19], "-o", SACCT_FIELDS])
+def sacct(site: str, users: Iterable[str], since: str) -> list[JobReport] | Answer:
+    """Jobs of `users` that accounting knows since `since` (UTC, ISO 8601); an `Answer` when the query failed."""
+    answer = run(site, ["sacct", "-X", "-P", "-n", "-u", ",".join(users), "-S", since[:19], "-o", SACCT_FIELDS])
     return parse_sacct(answer.stdout) if answer.ok else answer
 
 
-def scancel(site: str, targets: Sequence[str]) -> Answer:
-    """Cancel jobs or array elements (`12_3`)."""
-    return run(site, ["scancel", *targets])
+def scancel(site: str, name: str, targets: Sequence[str]) -> Answer:
+    """Cancel jobs or array elements (`12_3`) of this job name: a job id that was handed out again has another."""
+    return run(site, ["scancel", f"--name={name}", *targets])
 
 
 def show_config(site: str) -> ClusterConfig | Answer:

@@ -157,22 +157,30 @@ _LIMIT = re.compile(
     r"Slurm temporarily unable to accept job|Reached (?:the )?maximum number of jobs",
     re.IGNORECASE,
 )
-_AWAY = re.compile(
+_NO_ANSWER = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|reset|timed out)|"
-    r"Transport endpoint|Zero Bytes were transmitted|Communication connection failure|can't be reached now",
+    r"Transport endpoint|Zero Bytes were transmitted|Communication connection failure|can't be reached now|"
+    r"Unexpected message|Message (?:receive|send) failure|Incompatible versions|Unspecified error|Insane message",
     re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"Batch job submission failed: \S|sbatch: fatal: |unrecognized option|invalid option|"
+    r"sbatch: error: (?:Invalid|invalid|Unable to open|This does not look like a batch script|Unable to allocate)|"
+    r"allocation failure: ",
 )
 
 
 def classify_refusal(stderr: str) -> str:
-    """Why sbatch said no: `limit` (later), `away` (uncertain: the job may exist), or `refused` (nothing was queued).
+    """Why sbatch failed: `limit` (later will do), `refused` (it says itself that nothing was queued), else `uncertain`.
 
     "job submit limit, user's size and/or time limits" names several causes at once, so only a limit's own name counts
     where one is given.
     """
+    if _NO_ANSWER.search(stderr):
+        return "uncertain"
     names = re.findall(r"\b(?:QOS|Assoc)\w+Limit\b", stderr)
     if names:
         return "limit" if any(_LIMIT.search(name) for name in names) else "refused"
-    if _AWAY.search(stderr):
-        return "away"
-    return "limit" if _LIMIT.search(stderr) else "refused"
+    if _LIMIT.search(stderr):
+        return "limit"
+    return "refused" if _REFUSAL.search(stderr) else "uncertain"

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 DEFAULT_ARRAY_SIZE = 1001
 """Slurm's own MaxArraySize where nobody says otherwise; the largest index is one less."""
 
-KILL_MARGIN_S = 30
-"""Walltime kept for writing the record after the ranks were told to stop."""
-
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -105,6 +102,18 @@ def _batch(site: str, paths: SitePaths, group: Sequence[tuple[Item, ...]]) -> Ba
     identity = [root, site, [[item.run.run_id, item.attempt, item.tries] for element in group for item in element]]
     tag = "c" + hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
     return Batch(site, tag, paths.run_root / "submit" / tag, tuple(group))
+
+
+def cut(batches: Sequence[Batch], jobs: int, paths: SitePaths) -> list[Batch]:
+    """The first `jobs` array elements of `batches`; one that is cut through becomes another batch, with its own tag."""
+    kept = []
+    for batch in batches:
+        if jobs <= 0:
+            break
+        whole = len(batch.elements) <= jobs
+        kept.append(batch if whole else _batch(batch.site, paths, batch.elements[:jobs]))
+        jobs -= len(batch.elements)
+    return kept
 
 
 def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project) -> None:

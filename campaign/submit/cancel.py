@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from sqlite3 import Row
 from typing import TYPE_CHECKING
 
-from campaign.errors import Problem
+from campaign.errors import BadInput, Problem
 from campaign.slurm import commands
 from campaign.submit import outcome, states
+from campaign.submit.guard import guard_cluster
 from campaign.submit.ledger import Ledger, now
 from campaign.submit.local import cancel_local
+from campaign.submit.refresh import ACTIVE_JOBS
 from campaign.words import count as number
 
 if TYPE_CHECKING:
@@ -26,24 +28,25 @@ class CancelReport:
 
     jobs: int = 0
     planned: int = 0
+    given_up: int = 0
+    """Jobs that can't be reached from here, called lost by force."""
     failed: list[Problem] = field(default_factory=list)
 
 
-def cancel(project: Project, ledger: Ledger, run_ids: Iterable[str]) -> CancelReport:
-    """End everything that `run_ids` have queued or running; array elements one by one, packed neighbours included."""
+def cancel(project: Project, ledger: Ledger, run_ids: Iterable[str], *, force: bool = False) -> CancelReport:
+    """End everything that `run_ids` have queued or running; array elements one by one, packed neighbours included.
+
+    `force`: local jobs whose host can't be reached from here are called lost, so that they can be retried.
+    """
     report = CancelReport()
     wanted = set(run_ids)
     report.planned = _take_out(ledger, wanted)
-    jobs = [
-        job
-        for job in ledger.query("SELECT * FROM jobs WHERE state IN ('submitting', 'queued', 'running', 'unknown')")
-        if job["run_id"] in wanted
-    ]
-    local = [job for job in jobs if job["scheduler"] == "local"]
-    for job in local:
-        _cancel_local(ledger, job, report)
+    jobs = [job for job in ledger.query(ACTIVE_JOBS) if job["run_id"] in wanted]
+    for job in jobs:
+        if job["scheduler"] == "local":
+            _cancel_local(ledger, job, report, force=force)
     for site in dict.fromkeys(job["site"] for job in jobs if job["scheduler"] == "slurm"):
-        _cancel_slurm(site, [job for job in jobs if job["site"] == site], report)
+        _cancel_slurm(project, [job for job in jobs if job["site"] == site], report)
     return report
 
 
@@ -60,34 +63,45 @@ def _take_out(ledger: Ledger, run_ids: set[str]) -> int:
         )
 
 
-def _cancel_local(ledger: Ledger, job: Row, report: CancelReport) -> None:
+def _cancel_local(ledger: Ledger, job: Row, report: CancelReport, *, force: bool) -> None:
+    key = {name: job[name] for name in ("site", "tag", "array_index", "run_id", "attempt")}
     if not cancel_local(job):
-        report.failed.append(
-            Problem(f"run {job['run_id']} runs on host {job['host']}", hint=f"campaign cancel on {job['host']}")
-        )
+        if force:
+            lost = outcome.without_record("lost", None, f"given up: it ran on host {job['host']}")
+            states.update_jobs(ledger, [(key, *lost)])
+            report.given_up += 1
+            return
+        hint = f"campaign cancel  on {job['host']}; if that host is gone: campaign cancel --force --run {job['run_id']}"
+        report.failed.append(Problem(f"run {job['run_id']} runs on host {job['host']}", hint=hint))
         return
     report.jobs += 1
     # the marker is there: a head that claims from now on sees it and ends, so an unclaimed job will never run
     if not outcome.claimed(job):
         ended = {"state": "cancelled", "reason": "cancelled before it began"}
-        key = {name: job[name] for name in ("site", "tag", "array_index", "run_id", "attempt")}
         states.update_jobs(ledger, [(key, ended, ended)])
 
 
-def _cancel_slurm(site: str, jobs: list[Row], report: CancelReport) -> None:
+def _cancel_slurm(project: Project, jobs: list[Row], report: CancelReport) -> None:
+    """One scancel per job name and 500 elements: with the name, a job id that was handed out again is left alone."""
+    site = project.load_site(jobs[0]["site"])
+    try:
+        guard_cluster(site, {job["cluster"] for job in jobs if job["cluster"]})
+    except BadInput as error:
+        report.failed.extend(error.problems)
+        return
     known = [job for job in jobs if job["job_id"] is not None]
     if len(known) < len(jobs):
+        being = number(len(jobs) - len(known), "run")
         report.failed.append(
-            Problem(
-                f"{site}: {number(len(jobs) - len(known), 'run')} being submitted just now",
-                hint="campaign status, then cancel",
-            )
+            Problem(f"{site.name}: {being} being submitted just now", hint="campaign status, then cancel again")
         )
-    targets = sorted({f"{job['job_id']}_{job['array_index']}" for job in known})
-    for start in range(0, len(targets), TARGETS_PER_CALL):
-        part = targets[start : start + TARGETS_PER_CALL]
-        answer = commands.scancel(site, part)
-        if answer.ok:
-            report.jobs += len(part)
-        else:
-            report.failed.append(Problem(f"{site}: scancel: {answer.stderr}", hint="campaign cancel  (again, later)"))
+    for tag in dict.fromkeys(job["tag"] for job in known):
+        targets = sorted({f"{job['job_id']}_{job['array_index']}" for job in known if job["tag"] == tag})
+        for start in range(0, len(targets), TARGETS_PER_CALL):
+            part = targets[start : start + TARGETS_PER_CALL]
+            answer = commands.scancel(site.name, tag, part)
+            if answer.ok:
+                report.jobs += len(part)
+            else:
+                problem = Problem(f"{site.name}: scancel: {answer.stderr}", hint="campaign cancel  (again, later)")
+                report.failed.append(problem)

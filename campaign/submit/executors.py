@@ -27,6 +27,10 @@ from campaign.submit.batch import Batch, head_command, node_gpus
 from campaign.words import count as number
 
 MIB = 2**20
+REFUSING = (1, 2)
+"""Exit codes of sbatch when it refuses; others (a signal, the deadline) say nothing about the job."""
+MISSING = 127
+QUEUE_START_S = 60
 
 
 class Refused(CampaignError):
@@ -45,6 +49,8 @@ class SlurmExecutor(submitit.SlurmExecutor):
     """submitit's Slurm executor with a scrubbed environment, a deadline on sbatch and `--parsable` output."""
 
     site: str = ""
+    sent: bool = False
+    """True once sbatch may have been called."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +63,7 @@ class SlurmExecutor(submitit.SlurmExecutor):
         return 2
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        self.sent = True
         unset = [part for name in sorted(JOB_SCOPED) for part in ("-u", name)]
         conf = slurm_conf(self.site)
         extra = [f"SLURM_CONF={conf}"] if conf else []
@@ -157,7 +164,7 @@ def sbatch(batch: Batch, site: Site) -> str:
         with contextlib.redirect_stderr(noise):  # submitit prints what we say better below
             job = executor._submit_command("exec " + shlex.join(head_command(batch, site)))
     except (FailedJobError, FailedSubmissionError, OSError) as error:
-        raise _explain(error, batch, site) from error
+        raise _explain(error, batch, site, sent=executor.sent) from error
     finally:
         # submitit leaves a link (or, when sbatch failed, the script) under a random name
         for left in batch.submit_dir.glob(".submission_file_*.sh"):
@@ -165,18 +172,23 @@ def sbatch(batch: Batch, site: Site) -> str:
     return str(job.job_id)
 
 
-def _explain(error: Exception, batch: Batch, site: Site) -> CampaignError:
+def _explain(error: Exception, batch: Batch, site: Site, *, sent: bool) -> CampaignError:
+    """What a failed submission means. Only what sbatch itself calls a refusal is one: anything else may be a job."""
     cause = error.__cause__
     code = cause.returncode if isinstance(cause, subprocess.CalledProcessError) else None
     text = str(error).strip()
     command = f"sbatch for {site.name} ({number(len(batch.elements), 'job')}, tag {batch.tag})"
-    if code == 127:
+    if isinstance(error, OSError) and not sent:
+        return Refused(Problem(f"{command}: the script can't be written: {text}", str(batch.submit_dir),
+                               key="paths.run_root", hint="make room, or set paths.run_root in campaign.yaml"),
+                       limit=False)  # fmt: skip
+    if code == MISSING:
         return Refused(Problem(f"{command}: sbatch is not installed here", value=text,
                                hint="submit on a login node of the site; `campaign doctor` says what is here"),
                        limit=False)  # fmt: skip
-    kind = "away" if code in (124, 137) or isinstance(error, FailedSubmissionError) else classify_refusal(text)
-    if kind == "away":
-        return Uncertain(Problem(f"{command}: no clear answer: {text or 'deadline passed'}",
+    kind = classify_refusal(text) if code in REFUSING else "uncertain"
+    if kind == "uncertain":
+        return Uncertain(Problem(f"{command}: no clear answer: {text or f'exit {code}'}",
                                  hint="campaign submit  (looks the tag up first)"))  # fmt: skip
     hint = (
         "the rest stays planned: `campaign submit` again when jobs have ended"
@@ -193,15 +205,19 @@ def start_local_queue(batch: Batch, site: Site) -> str:
     """
     slots = site.scheduler.limits.running_jobs or 1
     queue = [sys.executable, "-P", "-m", "campaign.job.localqueue", str(batch.submit_dir), "--slots", str(slots)]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "campaign.submit.detach", str(batch.submit_dir), shlex.join(queue)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "campaign.submit.detach", str(batch.submit_dir), shlex.join(queue)],
+            capture_output=True,
+            text=True,
+            timeout=QUEUE_START_S,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Uncertain(Problem(f"the local queue gave no sign within {QUEUE_START_S} s",
+                                hint="campaign status")) from error  # fmt: skip
     pid = done.stdout.strip()
     if done.returncode or not pid.isdigit():
         raise Refused(Problem(f"the local queue didn't start: {done.stderr.strip()[-500:]}"), limit=False)

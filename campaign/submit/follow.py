@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from campaign.project import Project
 
 INFRASTRUCTURE = ("node", "fabric", "preempted")
-LOCAL_PAUSE_S = 0.5
-SLURM_PAUSE_S = 2.0
+PAUSE_S = 1.0
+"""Between two looks at the ledger; the schedulers themselves are asked every `poll_interval_s`."""
+LIMIT_PAUSE_S = 30.0
+"""A site whose submit limit was met is tried again when a run has ended, or after so long."""
 
 
 def follow(
@@ -33,30 +35,40 @@ def follow(
 ) -> SubmitReport:
     """Submit `run_ids` and follow them until no job is left and nothing more can be queued.
 
-    `show` is called with the counts after every look. Gives the last submission's report: what it holds back or
-    refuses is why planned runs remain. Interrupting it loses nothing: jobs go on, and the same call picks them up.
+    `show` is called with the counts after every look. Gives what holds back or refuses runs that remain planned.
+    Interrupting it loses nothing: jobs go on, and the same call picks them up.
     """
     warned: set[str] = set()
-    pause = _pause(project, ledger, run_ids)
+    total = SubmitReport()
+    full: dict[str, tuple[float, int]] = {}
+    view = overview(ledger, run_ids)
     while True:
         for warning in refresh(project, ledger).warnings:
             if warning.message not in warned:
                 warned.add(warning.message)
                 warn(warning)
         retry_infrastructure(ledger, run_ids, note)
-        report = submit(project, ledger, run_ids, note=note)
+        ended = view.total - view.active - view.count("planned")
+        waiting = {site for site, (until, was) in full.items() if time.monotonic() < until and ended == was}
+        wanted = [run_id for run_id in run_ids if run_id not in total.not_again]
+        report = submit(project, ledger, wanted, note=note, skip=waiting)
+        full.update({site: (time.monotonic() + LIMIT_PAUSE_S, ended) for site in report.full_sites})
+        _remember(total, report)
         view = overview(ledger, run_ids)
         show(view)
-        if not view.active and not report.queued:
-            return report
-        time.sleep(pause)
+        if not view.active and not report.queued and not waiting:
+            return total
+        time.sleep(PAUSE_S)
 
 
-def _pause(project: Project, ledger: Ledger, run_ids: Sequence[str]) -> float:
-    """Seconds between two looks at the ledger; the schedulers themselves are asked every `poll_interval_s`."""
-    sites = {row["site"] for row in ledger.run_rows(run_ids)}
-    local = all(project.load_site(site).scheduler.kind == "local" for site in sites)
-    return LOCAL_PAUSE_S if local else SLURM_PAUSE_S
+def _remember(total: SubmitReport, report: SubmitReport) -> None:
+    """Refusals add up; what is held, limited or uncertain is as the last submission saw it."""
+    total.queued += report.queued
+    total.batches += report.batches
+    total.refused += report.refused
+    total.changed += report.changed
+    total.not_again |= report.not_again
+    total.held, total.limited, total.uncertain = report.held, report.limited, report.uncertain
 
 
 def retry_infrastructure(ledger: Ledger, run_ids: Sequence[str], note: Callable[[str], None]) -> int:

@@ -120,7 +120,8 @@ class Ledger:
             try:
                 yield self.db
             except BaseException:
-                self.db.execute("ROLLBACK")
+                if self.db.in_transaction:  # a full disk has rolled it back already
+                    self.db.execute("ROLLBACK")
                 raise
             self.db.execute("COMMIT")
 
@@ -174,11 +175,6 @@ class Ledger:
                 (plan.plan_id, site, study, _json(plan.overrides), now()),
             ).rowcount
         return count
-
-    def newest_plan(self) -> str | None:
-        """The plan that was made last, or None."""
-        rows = self.query("SELECT plan_id FROM plans ORDER BY created DESC, seq DESC LIMIT 1")
-        return rows[0]["plan_id"] if rows else None
 
     # -- runs --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How an attempt ended: its record first, Slurm second."""
+"""How an attempt ended: its record first, the scheduler second."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sqlite3 import Row
 from typing import Any
 
 from campaign.slurm.queries import JobReport
+from campaign.slurm.states import FINAL
 from campaign.submit.ledger import age_s
 
-SLURM_KNOWS_BETTER = frozenset({"timeout", "interrupted"})
-"""A head that is told to end can't tell a time limit from a cancel or a preemption; Slurm can."""
+TOLD_TO_END = frozenset({"cancelled", "interrupted"})
+"""What a head writes that was told to end and can't know why: a time limit, a lost node, a preemption or a user."""
 
 CLAIMED_BY = "claimed by"
-"""How the reason of a job begins that ended because another job has the claim of its attempt."""
 
 Ending = tuple[dict[str, Any], dict[str, Any]]
 """(job values, run values)."""
@@ -32,12 +32,15 @@ def claimed(job: Row) -> bool:
 
 
 def claim(job: Row) -> dict[str, Any] | None:
-    """Who runs this attempt: the head's {host, pid, ...}; None when nobody has begun or the file is unreadable."""
+    """Who runs this attempt: the head's {host, pid, tag, job, ...}; None when nobody has begun; {} when unreadable."""
+    path = run_dir(job) / f"claim.a{job['attempt']}"
     try:
-        data = json.loads((run_dir(job) / f"claim.a{job['attempt']}").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return None
-    return data if isinstance(data, dict) else None
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def record(job: Row) -> dict[str, Any] | None:
@@ -46,19 +49,25 @@ def record(job: Row) -> dict[str, Any] | None:
         data = json.loads((run_dir(job) / f"a{job['attempt']}" / "record.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, dict) and data.get("state") in FINAL else None
 
 
 def from_record(job: Row) -> Ending | None:
-    """The ending that the record tells, if there is one."""
+    """The ending that the attempt's record tells, if there is one. It decides the run whichever job wrote it."""
     data = record(job)
     if data is None:
         return None
-    if data.get("tag") not in (None, job["tag"]):  # another job claimed this attempt first
-        reason = f"{CLAIMED_BY} {data['tag']}"
-        return {"state": "cancelled", "reason": reason}, {}
-    leaving = data.get("exit") or {}
     valid, why = validity(data)
+    run_values = {
+        "state": data["state"],
+        "fail_class": data.get("fail_class"),
+        "reason": data.get("reason"),
+        "valid": int(valid),
+        "why_invalid": why,
+    }
+    if data.get("tag") not in (None, job["tag"]):
+        return {"state": "cancelled", "reason": f"{CLAIMED_BY} {data['tag']}"}, run_values
+    leaving = data.get("exit") or {}
     return (
         {
             "state": data["state"],
@@ -69,38 +78,43 @@ def from_record(job: Row) -> Ending | None:
             "signal": leaving.get("signal"),
             "nodelist": ",".join(data.get("nodes") or []) or None,
         },
-        {
-            "state": data["state"],
-            "fail_class": data.get("fail_class"),
-            "reason": data.get("reason"),
-            "valid": int(valid),
-            "why_invalid": why,
-        },
+        run_values,
     )
 
 
 def settle(job: Row, found: JobReport, state: str, fail_class: str | None, grace_s: float) -> Ending | None:
-    """The ending of a job that its scheduler calls over. None: wait for the record a little longer."""
-    other = (claim(job) or {}).get("tag")
-    if other not in (None, job["tag"]):
-        return {"state": "cancelled", "reason": f"{CLAIMED_BY} {other}"}, {}
+    """The ending of a job that its scheduler calls over. None: wait for the record a little longer.
+
+    A record counts more than the scheduler's word, but for what a head can't know: why it was told to end.
+    """
     ended = from_record(job)
     if ended is not None:
         job_values, run_values = ended
-        better = fail_class is not None or state in SLURM_KNOWS_BETTER
-        if run_values and better and run_values["state"] != "done":
-            run_values |= {"state": state, "fail_class": fail_class or run_values["fail_class"]}
+        own = not str(job_values["reason"]).startswith(CLAIMED_BY)
+        if own and run_values["state"] in TOLD_TO_END and state not in ("done", "cancelled"):
+            run_values |= {"state": state, "fail_class": fail_class}
+            run_values["why_invalid"] = f"ended as {state}"
             job_values |= {"state": state}
         return job_values, run_values
-    if state == "done" and found.ended is not None and age_s(found.ended) < grace_s:
+    owner = claim(job)
+    if owner is not None and owner.get("tag") not in (None, job["tag"]):
+        return None  # another job of this attempt runs it: its record will say how it ended
+    over_s = None if found.ended is None else age_s(found.ended)
+    if owner is not None and over_s is not None and over_s < grace_s:
+        return None
+    if state == "done" and (over_s is None or over_s < grace_s):
         return None
     reason = found.reason or f"ended as {found.slurm_state} without a record"
     if state == "done":
         state, fail_class, reason = "failed", "unknown", "the job ended without a record; see its log"
-    return (
-        {"state": state, "reason": reason},
-        {"state": state, "fail_class": fail_class, "reason": reason, "valid": 0, "why_invalid": "no complete record"},
-    )
+    return without_record(state, fail_class, reason)
+
+
+def without_record(state: str, fail_class: str | None, reason: str) -> Ending:
+    """An ending nobody wrote down."""
+    run_values = {"state": state, "fail_class": fail_class, "reason": reason, "valid": 0,
+                  "why_invalid": "no complete record"}  # fmt: skip
+    return {"state": state, "reason": reason}, run_values
 
 
 def validity(data: dict[str, Any]) -> tuple[bool, str | None]:
@@ -118,6 +132,4 @@ def validity(data: dict[str, Any]) -> tuple[bool, str | None]:
     met = data.get("world_size")
     if met is not None and planned and met != planned:
         reasons.append(f"the process group had {met} ranks, {planned} were started")
-    if data.get("packed") == "concurrent":
-        reasons.append("packed side by side")
     return not reasons, "; ".join(reasons) or None

@@ -1,23 +1,24 @@
 """Bring the ledger up to date: what Slurm, the local queues and the run folders say of jobs that may still exist.
 
-One squeue and one sacct call per site, whatever the number of jobs. A query that failed changes nothing; the age of
-what is known is kept (`state_seen_at`).
+One squeue and one sacct call per site, whatever the number of jobs. A query that failed changes nothing but what
+records tell; the age of what is known is kept (`state_seen_at`). That a job isn't there is concluded only when every
+query of the site was answered, for jobs of the user who asks, by the cluster that the job was sent to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sqlite3 import Row
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import Problem
-from campaign.slurm import commands
 from campaign.slurm.queries import JobReport
 from campaign.slurm.states import FINAL, run_state
 from campaign.submit import outcome, states
+from campaign.submit.answers import Answers, ask
 from campaign.submit.ledger import Ledger, age_s, now
-from campaign.submit.local import local_report
+from campaign.submit.local import local_reports
 
 if TYPE_CHECKING:
     from campaign.project import Project
@@ -33,7 +34,7 @@ LATE_JOBS = (
 """Jobs given up as never queued, for a day: a controller may have accepted one late."""
 
 RECORD_GRACE_S = 60.0
-"""A job that Slurm calls COMPLETED is waited for this long before its record counts as missing (NFS caches)."""
+"""A job that is over is waited for this long before its record counts as missing (NFS caches)."""
 
 Change = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
@@ -44,8 +45,9 @@ class RefreshReport:
 
     polled: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    """Sites polled less than `poll_interval_s` ago."""
+    """Sites asked less than `poll_interval_s` ago."""
     warnings: list[Problem] = field(default_factory=list)
+    """Sites that gave no answer; the message is the same as long as the cause is."""
     changed: int = 0
     """Jobs whose state changed."""
 
@@ -60,90 +62,27 @@ def refresh(
         by_site.setdefault(job["site"], []).append(job)
     for name, jobs in by_site.items():
         site = project.load_site(name)
+        if not force and _asked_lately(ledger, name, site.scheduler.poll_interval_s):
+            report.skipped.append(name)
+            continue
         if site.scheduler.kind == "local":
-            changes = [_change(job, local_report(job), site) for job in jobs]
+            _note_poll(ledger, name, None)
+            changes = _local_changes(ledger, jobs, site)
         else:
-            if not force and _fresh(ledger, name, site.scheduler.poll_interval_s):
-                report.skipped.append(name)
-                continue
-            answers = _ask(site, jobs)
-            _note_poll(ledger, name, answers)
-            if isinstance(answers, commands.Answer):
-                report.warnings.append(_away(name, answers, jobs))
-                continue
-            changes = [_slurm_change(job, answers, site) for job in _settled(ledger, jobs, answers, site)]
+            changes = _slurm_changes(ledger, jobs, site, report)
         report.polled.append(name)
-        real = [change for change in changes if change is not None]
-        states.update_jobs(ledger, real)
-        _follow_claimants(ledger, real)
-        report.changed += sum("state" in job for _, job, _ in real)
+        states.update_jobs(ledger, changes)
+        report.changed += sum("state" in job for _, job, _ in changes)
         note(f"{name}: {len(jobs)} jobs looked at")
     return report
 
 
-Reports = dict[tuple[str, int | None], JobReport]
+def _asked_lately(ledger: Ledger, site: str, interval_s: float) -> bool:
+    rows = ledger.query("SELECT at FROM polls WHERE site = ?", (site,))
+    return bool(rows and age_s(rows[0]["at"]) < interval_s)
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """What both queries said, by (job id or tag, array index)."""
-
-    squeue: Reports
-    sacct: Reports | None
-    """None: the site has no accounting, or sacct failed."""
-    sacct_asked: bool
-
-    @property
-    def complete(self) -> bool:
-        """True when absence means absence: every query the site has was answered."""
-        return not self.sacct_asked or self.sacct is not None
-
-    def find(self, job: Row) -> JobReport | None:
-        """The newest word on one array element: squeue on what lives, sacct on what has ended.
-
-        By job id once it is known: for some seconds sacct may name a job `allocation`, when slurmdbd hears of a step
-        before it hears of the job.
-        """
-        name = job["job_id"] or job["tag"]
-        live = _look(self.squeue, name, job["array_index"])
-        ended = _look(self.sacct or {}, name, job["array_index"])
-        if live is not None and (ended is None or run_state(live.slurm_state)[0] not in FINAL):
-            return live
-        return ended or live
-
-
-def _look(reports: Reports, name: str, index: int) -> JobReport | None:
-    return reports.get((name, index)) or reports.get((name, None))
-
-
-def _by_place(reports: list[JobReport]) -> Reports:
-    """Reports by job id and by tag; of several jobs of one tag the first that was queued counts."""
-    places: Reports = {}
-    for report in sorted(reports, key=lambda report: int(report.job_id)):
-        places[report.job_id, report.array_index] = report
-        places.setdefault((report.name, report.array_index), report)
-    return places
-
-
-def _ask(site: Site, jobs: Iterable[Row]) -> _Answers | commands.Answer:
-    queued = commands.squeue(site.name)
-    if isinstance(queued, commands.Answer):
-        return queued
-    accounted = None
-    if site.accounting:
-        oldest = min(job["intent_at"] for job in jobs)
-        answer = commands.sacct(site.name, oldest)
-        accounted = None if isinstance(answer, commands.Answer) else _by_place(answer)
-    return _Answers(_by_place(queued), accounted, site.accounting)
-
-
-def _fresh(ledger: Ledger, site: str, interval_s: float) -> bool:
-    rows = ledger.query("SELECT ok_at FROM polls WHERE site = ?", (site,))
-    return bool(rows and rows[0]["ok_at"] and age_s(rows[0]["ok_at"]) < interval_s)
-
-
-def _note_poll(ledger: Ledger, site: str, answers: _Answers | commands.Answer) -> None:
-    error = answers.stderr if isinstance(answers, commands.Answer) else None
+def _note_poll(ledger: Ledger, site: str, error: str | None) -> None:
     moment = now()
     with ledger.transaction() as db:
         db.execute(
@@ -153,18 +92,53 @@ def _note_poll(ledger: Ledger, site: str, answers: _Answers | commands.Answer) -
         )
 
 
-def _away(site: str, answer: commands.Answer, jobs: list[Row]) -> Problem:
+# -- local -----------------------------------------------------------------------------------------------------------
+
+
+def _local_changes(ledger: Ledger, jobs: Sequence[Row], site: Site) -> list[Change]:
+    """Changes of local jobs. A tag whose queue never started is given back: its runs are planned again."""
+    slots = site.scheduler.limits.running_jobs or 1
+    changes: list[Change] = []
+    never: dict[str, bool] = {}
+    for job, found in local_reports(jobs, slots, site.scheduler.adopt_grace_s):
+        if job["job_id"] is None:
+            never[job["tag"]] = never.get(job["tag"], True) and found.slurm_state == "CANCELLED"
+        changes.append(_change(job, found))
+    back = {tag for tag, all_unbegun in never.items() if all_unbegun}
+    for tag in back:
+        states.give_back(ledger, site.name, tag, "its local queue never started", state="lost")
+    return [change for change in changes if change[0]["tag"] not in back]
+
+
+# -- Slurm -----------------------------------------------------------------------------------------------------------
+
+
+def _slurm_changes(ledger: Ledger, jobs: Sequence[Row], site: Site, report: RefreshReport) -> list[Change]:
+    answers = ask(site, jobs)
+    _note_poll(ledger, site.name, answers.error)
+    if answers.error is not None:
+        report.warnings.append(_no_answer(site.name, answers.error, jobs))
+    changes = []
+    for job in _adopted(ledger, jobs, answers, site):
+        found = answers.find(job)
+        change = _change(job, found) if found is not None else _gone(job, answers, site)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def _no_answer(site: str, error: str, jobs: Sequence[Row]) -> Problem:
     oldest = min((job["state_seen_at"] or job["intent_at"] for job in jobs), default=now())
     return Problem(
-        f"{site}: Slurm didn't answer, states are as they were {age_s(oldest):.0f} s ago: {answer.stderr}",
-        hint="campaign status  (again later, or on the site's login node)",
+        f"{site}: {error}",
+        hint=f"states are as they were {age_s(oldest):.0f} s ago; campaign status  again, or on the site's login node",
     )
 
 
-def _settled(ledger: Ledger, jobs: Iterable[Row], answers: _Answers, site: Site) -> list[Row]:
+def _adopted(ledger: Ledger, jobs: Sequence[Row], answers: Answers, site: Site) -> list[Row]:
     """The jobs whose id is known; for tags whose sbatch answer was never seen, what the tag's name in Slurm means.
 
-    Found: adopted. Not found by queries that were all answered, `adopt_grace_s` after the intent: given back.
+    Found, or claimed by a head: adopted. Not there, `adopt_grace_s` after the intent: given back.
     """
     known: list[Row] = []
     unanswered: dict[str, list[Row]] = {}
@@ -174,72 +148,54 @@ def _settled(ledger: Ledger, jobs: Iterable[Row], answers: _Answers, site: Site)
         else:
             known.append(job)
     for tag, group in unanswered.items():
-        found = [report for report in map(answers.find, group) if report is not None]
-        if found and group[0]["state"] == "lost":
-            states.revive(ledger, site.name, tag, found[0].job_id)
-        elif found:
-            states.note_queued(ledger, site.name, tag, job_id=found[0].job_id)
+        job_id = _id_of(group, answers)
+        if job_id is not None:
+            if group[0]["state"] == "lost":
+                states.revive(ledger, site.name, tag, job_id)
+            else:
+                states.note_queued(ledger, site.name, tag, job_id=job_id)
+            known += ledger.query("SELECT * FROM jobs WHERE site = ? AND tag = ?", (site.name, tag))
         elif (
             group[0]["state"] == "submitting"
-            and answers.complete
             and age_s(group[0]["intent_at"]) > site.scheduler.adopt_grace_s
-            and not any(outcome.claimed(job) for job in group)
+            and answers.absence_counts(group[0])
         ):
-            reason = "no job of this name ever reached the queue"
-            states.give_back(ledger, site.name, tag, reason, state="lost")
-        if found:
-            known += ledger.query("SELECT * FROM jobs WHERE site = ? AND tag = ?", (site.name, tag))
+            states.give_back(ledger, site.name, tag, "no job of this name ever reached the queue", state="lost")
     return known
 
 
-def _follow_claimants(ledger: Ledger, changes: Iterable[Change]) -> None:
-    """Where a job ended because another tag of the same attempt has the claim, that tag's job is the one to follow."""
-    for key, job, _ in changes:
-        if str(job.get("reason")).startswith(outcome.CLAIMED_BY):
-            row = ledger.query("SELECT * FROM jobs WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
-                               (key["site"], key["tag"], key["array_index"], key["run_id"]))[0]  # fmt: skip
-            claim = outcome.claim(row) or {}
-            states.revive(ledger, key["site"], str(claim.get("tag")), str(claim.get("job", "")).partition("_")[0])
+def _id_of(group: Sequence[Row], answers: Answers) -> str | None:
+    """The job id behind a tag: from Slurm, else from the claim of a head that has come and perhaps gone."""
+    for job in group:
+        found = answers.find(job)
+        if found is not None:
+            return found.job_id
+    for job in group:
+        claim = outcome.claim(job)
+        if claim and claim.get("tag") == job["tag"]:
+            return str(claim.get("job", "")).partition("_")[0] or None
+    return None
 
 
-def _slurm_change(job: Row, answers: _Answers, site: Site) -> Change | None:
-    found = answers.find(job)
-    if found is not None:
-        return _change(job, found, site)
-    return _gone(job, site) if answers.complete else None
-
-
-def _gone(job: Row, site: Site) -> Change | None:
-    """A job that neither query knows any more: its record decides, and after `lost_after_s` it is lost."""
+def _gone(job: Row, answers: Answers, site: Site) -> Change | None:
+    """A job that no query knows: its record decides, and after `lost_after_s` it is lost."""
     ended = outcome.from_record(job)
     if ended is not None:
         return _key(job), *ended
-    if age_s(job["state_seen_at"] or job["intent_at"]) < site.scheduler.lost_after_s:
+    if age_s(job["state_seen_at"] or job["intent_at"]) < site.scheduler.lost_after_s or not answers.absence_counts(job):
         return None
-    reason = f"Slurm no longer knows the job and it left no record within {site.scheduler.lost_after_s} s"
-    return _key(job), {"state": "lost", "reason": reason}, {"state": "lost", "reason": reason, "valid": 0,
-                                                             "why_invalid": "lost"}  # fmt: skip
+    reason = f"Slurm no longer knows the job, and it left no record within {site.scheduler.lost_after_s:g} s"
+    return _key(job), *outcome.without_record("lost", None, reason)
 
 
-def _change(job: Row, found: JobReport | None, site: Site) -> Change | None:
+# -- both ------------------------------------------------------------------------------------------------------------
+
+
+def _change(job: Row, found: JobReport) -> Change:
     """What a report means for job and run. A final state waits for the record, which knows more than Slurm."""
-    if found is None:
-        return None
     state, fail_class = run_state(found.slurm_state)
-    values: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("slurm_state", found.slurm_state), ("cluster", found.cluster), ("partition", found.partition),
-            ("account", found.account), ("started", found.started), ("ended", found.ended),
-            ("nodelist", found.nodelist), ("exit_code", found.exit_code), ("signal", found.signal),
-            ("reason", found.reason), ("submitted_at", found.submitted),
-        )
-        if value is not None
-    }  # fmt: skip
-    values["state_seen_at"] = now()
+    values = _seen(found)
     if state not in FINAL:
-        if job["state"] == "running" and state == "queued":
-            state = "running" if outcome.claimed(job) else state
         if job["state"] != state:
             values["state"] = state
         return _key(job), values, {"state": state} if "state" in values else {}
@@ -248,6 +204,15 @@ def _change(job: Row, found: JobReport | None, site: Site) -> Change | None:
         return _key(job), values, {}
     job_values, run_values = ended
     return _key(job), values | job_values, run_values
+
+
+def _seen(found: JobReport) -> dict[str, Any]:
+    """What a report says, as columns of `jobs`; what it doesn't say stays as it was."""
+    names = ("slurm_state", "cluster", "partition", "account", "started", "ended", "nodelist", "exit_code", "signal",
+             "reason")  # fmt: skip
+    said = {name: getattr(found, name) for name in names}
+    said["submitted_at"] = found.submitted
+    return {name: value for name, value in said.items() if value is not None} | {"state_seen_at": now()}
 
 
 def _key(job: Row) -> dict[str, Any]:

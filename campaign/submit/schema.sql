@@ -63,10 +63,11 @@ CREATE TABLE IF NOT EXISTS jobs (
   attempt       INTEGER NOT NULL,
   scheduler     TEXT NOT NULL,        -- slurm | local
   job_id        TEXT,                 -- NULL until the answer of sbatch was seen
-  cluster       TEXT,
+  cluster       TEXT,                 -- what the controller called itself
   partition     TEXT,
   account       TEXT,
-  host          TEXT,                 -- where a local job runs
+  user          TEXT NOT NULL,        -- who submitted: whose jobs Slurm is asked for
+  host          TEXT NOT NULL,        -- where it was submitted; a local job runs there
   state         TEXT NOT NULL,        -- a run state, or refused
   slurm_state   TEXT,
   reason        TEXT,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from campaign.slurm.commands import user_name
+from campaign.slurm.states import FINAL
 from campaign.submit.batch import Batch
 from campaign.submit.ledger import Ledger, now
 
@@ -13,41 +17,52 @@ class TakenByAnother(Exception):
     """A run of the batch is no longer planned: another command was quicker. Nothing was changed."""
 
 
-def take_intent(ledger: Ledger, batch: Batch, scheduler: str) -> None:
+def take_intent(ledger: Ledger, batch: Batch, scheduler: str, cluster: str | None = None) -> None:
     """Note that this batch is about to be queued. Raises TakenByAnother."""
     moment = now()
-    with ledger.transaction() as db:
-        for index, item in batch.placed():
-            taken = db.execute(
-                "UPDATE runs SET state = 'submitting', attempts = ?, run_root = ?, fail_class = NULL, reason = NULL, "
-                "valid = NULL, why_invalid = NULL, changed = ? WHERE run_id = ? AND state = 'planned'",
-                (item.attempt, str(batch.submit_dir.parent.parent), moment, item.run.run_id),
-            ).rowcount
-            if not taken:
-                raise TakenByAnother
-            db.execute(
-                "INSERT INTO jobs (site, tag, array_index, run_id, attempt, scheduler, partition, account, state, "
-                "intent_at, submit_dir) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'submitting', ?, ?)",
-                (batch.site, batch.tag, index, item.run.run_id, item.attempt, scheduler, item.run.partition,
-                 item.run.account, moment, str(batch.submit_dir)),
-            )  # fmt: skip
+    origin = (scheduler, cluster, user_name(), socket.gethostname())
+    try:
+        with ledger.transaction() as db:
+            for index, item in batch.placed():
+                taken = db.execute(
+                    "UPDATE runs SET state = 'submitting', attempts = ?, run_root = ?, fail_class = NULL, "
+                    "reason = NULL, valid = NULL, why_invalid = NULL, changed = ? WHERE run_id = ? "
+                    "AND state = 'planned' AND attempts = ?",
+                    (item.attempt, str(batch.submit_dir.parent.parent), moment, item.run.run_id, item.attempt - 1),
+                ).rowcount
+                if not taken:
+                    raise TakenByAnother
+                db.execute(
+                    "INSERT INTO jobs (site, tag, array_index, run_id, attempt, scheduler, cluster, user, host, "
+                    "partition, account, state, intent_at, submit_dir) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'submitting', ?, ?)",
+                    (batch.site, batch.tag, index, item.run.run_id, item.attempt, *origin, item.run.partition,
+                     item.run.account, moment, str(batch.submit_dir)),
+                )  # fmt: skip
+    except sqlite3.IntegrityError:
+        raise TakenByAnother from None  # the tag is there: another command made the very same batch
 
 
 def note_queued(ledger: Ledger, site: str, tag: str, **job: Any) -> None:
-    """The batch has a job id: its jobs and runs are queued. `job`: job_id, cluster, host, script_sha256."""
+    """The batch has a job id: its jobs and runs are queued. `job`: job_id, script_sha256. Nothing is done when the
+    batch is no longer being submitted."""
     moment = now()
     columns = ", ".join(f"{name} = ?" for name in job)
     with ledger.transaction() as db:
-        db.execute(
+        moved = db.execute(
             f"UPDATE jobs SET state = 'queued', submitted_at = ?, state_seen_at = ?, {columns} "
             "WHERE site = ? AND tag = ? AND state = 'submitting'",
             (moment, moment, *job.values(), site, tag),
-        )
-        db.execute(
-            "UPDATE runs SET state = 'queued', changed = ? WHERE state = 'submitting' AND run_id IN "
-            "(SELECT run_id FROM jobs WHERE site = ? AND tag = ?)",
-            (moment, site, tag),
-        )
+        ).rowcount
+        if moved:
+            db.execute(f"UPDATE runs SET state = 'queued', changed = ? WHERE state = 'submitting' AND {_OF_TAG}",
+                       (moment, site, tag))  # fmt: skip
+
+
+_OF_TAG = (
+    "EXISTS (SELECT 1 FROM jobs WHERE jobs.site = ? AND jobs.tag = ? AND jobs.run_id = runs.run_id "
+    "AND jobs.attempt = runs.attempts)"
+)
 
 
 def give_back(ledger: Ledger, site: str, tag: str, reason: str, *, state: str = "refused") -> None:
@@ -55,17 +70,19 @@ def give_back(ledger: Ledger, site: str, tag: str, reason: str, *, state: str = 
     up late after all finds the claim of whoever runs it first.
 
     `state` of the jobs: `refused` when the scheduler said so, `lost` when nobody knows (then a late job is looked for).
+    Nothing is done when the batch is no longer being submitted.
     """
     with ledger.transaction() as db:
-        db.execute(
+        moved = db.execute(
             "UPDATE jobs SET state = ?, reason = ? WHERE site = ? AND tag = ? AND state = 'submitting'",
             (state, reason, site, tag),
-        )
-        db.execute(
-            "UPDATE runs SET state = 'planned', attempts = attempts - 1, changed = ? WHERE state = 'submitting' "
-            "AND run_id IN (SELECT run_id FROM jobs WHERE site = ? AND tag = ?)",
-            (now(), site, tag),
-        )
+        ).rowcount
+        if moved:
+            db.execute(
+                f"UPDATE runs SET state = 'planned', attempts = attempts - 1, changed = ? "
+                f"WHERE state = 'submitting' AND {_OF_TAG}",
+                (now(), site, tag),
+            )
 
 
 def revive(ledger: Ledger, site: str, tag: str, job_id: str) -> None:
@@ -74,22 +91,28 @@ def revive(ledger: Ledger, site: str, tag: str, job_id: str) -> None:
     with ledger.transaction() as db:
         db.execute(
             "UPDATE jobs SET state = 'queued', job_id = ?, reason = NULL, state_seen_at = ? "
-            "WHERE site = ? AND tag = ? AND state = 'lost' AND job_id IS NULL",
+            "WHERE site = ? AND tag = ? AND state IN ('lost', 'refused') AND job_id IS NULL",
             (job_id, moment, site, tag),
         )
         db.execute(
-            "UPDATE runs SET state = 'queued', attempts = attempts + 1, changed = ?1 WHERE state = 'planned' "
-            "AND EXISTS (SELECT 1 FROM jobs WHERE site = ?2 AND tag = ?3 AND jobs.run_id = runs.run_id "
+            "UPDATE runs SET state = 'queued', attempts = attempts + 1, changed = ? WHERE state = 'planned' "
+            "AND EXISTS (SELECT 1 FROM jobs WHERE jobs.site = ? AND jobs.tag = ? AND jobs.run_id = runs.run_id "
             "AND jobs.attempt = runs.attempts + 1)",
             (moment, site, tag),
         )
 
 
-def update_jobs(
-    ledger: Ledger, changes: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]]
-) -> None:
-    """Apply (job key, job values, run values) in one transaction. A run follows only its newest attempt."""
+Change = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
+"""(job key, job values, run values)."""
+
+
+def update_jobs(ledger: Ledger, changes: Iterable[Change]) -> None:
+    """Apply changes in one transaction.
+
+    A run follows only its newest attempt, and nothing that is still going on replaces an ending.
+    """
     moment = now()
+    ended = ", ".join(f"'{state}'" for state in sorted(FINAL))
     with ledger.transaction() as db:
         for key, job, run in changes:
             if job:
@@ -100,8 +123,10 @@ def update_jobs(
                 )
             if run:
                 columns = ", ".join(f"{name} = ?" for name in run)
+                guard = "" if run.get("state") in FINAL else f" AND state NOT IN ({ended})"
                 db.execute(
-                    f"UPDATE runs SET {columns}, changed = ? WHERE run_id = ? AND attempts = ?",
+                    f"UPDATE runs SET {columns}, changed = ? WHERE run_id = ? AND attempts = ? "
+                    f"AND state <> 'planned'{guard}",
                     (*run.values(), moment, key["run_id"], key["attempt"]),
                 )
 

@@ -190,10 +190,15 @@ def test_a_controller_that_is_away_changes_nothing(
     cli("plan", "vega", "--study", "t", cwd=folder, code=0)
     cli("submit", cwd=folder, code=0)
     wait_for(lambda: counts(cli, folder) == {"running": 1}, what="the run runs")
+    cli("plan", "vega", "--study", "t", "--set", "revision=2", cwd=folder, code=0)
     own_testbed.ctld_stop("vega")
     answer = cli("status", "--force", cwd=folder, code=0)
     assert "states are as they were" in answer.stderr
-    assert "running" in answer.stdout
+    states_now = cli("status", "--no-refresh", "--json", cwd=folder, code=0).json()["data"]["groups"][0]["states"]
+    assert (states_now["planned"], states_now["running"]) == (1, 1)
+    away = cli("submit", cwd=folder, code=3)
+    assert "no clear answer" in away.stderr
     own_testbed.ctld_start("vega")
     (folder / "go").touch()
-    wait_for(lambda: counts(cli, folder) == {"done": 1}, what=lambda: str(counts(cli, folder)))
+    # the intent that had no answer stays until its grace is over; what ran is done
+    wait_for(lambda: counts(cli, folder) == {"submitting": 1, "done": 1}, what=lambda: str(counts(cli, folder)))

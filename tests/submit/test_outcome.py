@@ -83,7 +83,7 @@ def test_a_record_of_another_tag_means_somebody_else_ran_it(tmp_path: Path) -> N
     write_record(tmp_path, tag="c2")
     job_values, run_values = settle(tmp_path, slurm("COMPLETED"), "done")
     assert job_values["state"] == "cancelled"
-    assert run_values == {}
+    assert (run_values["state"], run_values["valid"]) == ("done", 1)  # the record decides the run all the same
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
