@@ -129,7 +129,7 @@ class Hub:
             except FrameError as error:
                 self._log(f"connection from {peer.address} closed: {error}")
                 messages = []
-                self._forget(peer)
+                peer.close()
             for message in messages:
                 if peer.node_rank is None and not self._admit(peer, message):
                     break

@@ -25,7 +25,7 @@ from campaign.job.writer import RecordWriter
 FLUSH_S = 5.0
 FAIL_GRACE_S = 10.0
 """After the first rank has failed the others have so long to say what they saw, then they are ended."""
-STOP_LIMIT_S = 20.0
+STOP_LIMIT_S = 18.0
 """For the agents' last data after a stop. Slurm kills KillWait (30 s by default) after its SIGTERM."""
 TERM_GRACE_S = 3.0
 """Between SIGTERM and SIGKILL for ranks. Short: a site's KillWait may be, and the record has to be written in it."""
@@ -120,11 +120,13 @@ class Supervisor:
                 self._on_time(time.monotonic())
             self._await_tails()
         finally:
+            # after a stop every second counts: Slurm kills the head KillWait after its SIGTERM
+            patience_s = 5.0 if self.stop is None else 1.0
             self._hub.broadcast({"k": "end"})
-            self._hub.flush(2.0)
+            self._hub.flush(min(2.0, patience_s))
             selector.unregister(self._wakeup)
             self._hub.close()
-            self._launcher.end(5.0)
+            self._launcher.end(patience_s)
             self._launcher.close()
         if self._last_exit_us is not None:
             self.gather.phase("ranks_done", self.node, self._last_exit_us)
