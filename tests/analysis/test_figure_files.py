@@ -134,6 +134,16 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("scaling.png", b"old")]
 
 
+def test_who_reads_the_old_figure_keeps_the_whole_of_it(tmp_path: Path) -> None:
+    old = tmp_path / "scaling.svg"
+    old.write_text("old and whole")
+    with old.open() as reader:
+        with memory_store(two_sites()) as connection:
+            plot("scaling", connection, Choice(), folder=tmp_path, formats=["svg"])
+        assert reader.read() == "old and whole"
+    assert old.read_text().startswith("<?xml")
+
+
 def test_the_users_settings_are_untouched() -> None:
     before = dict(mpl.rcParams)
     with memory_store(two_sites()) as connection, pytest.raises(BadInput):

@@ -115,6 +115,15 @@ def test_no_repeats_no_error_bars_and_the_caption_says_so(drawn: Drawn) -> None:
     assert "no error bars" in " ".join(drawing.notes)
 
 
+def test_one_run_is_no_spread_whatever_the_view_gives_as_its_ends() -> None:
+    with memory_store(ladder([1, 2], repeats=1)) as connection:
+        connection.execute("UPDATE scaling SET epoch_time_lo_s = epoch_time_s, epoch_time_hi_s = epoch_time_s, "
+                           "spread_kind = 'minmax'")  # fmt: skip
+        with style.look():
+            here = panel(draw("scaling", connection, Choice()).figure, "epoch_time")
+    assert bars(here, "ddp") == {}
+
+
 def test_points_without_repeats_have_no_bar_beside_those_that_have() -> None:
     runs = [*ladder([1, 2], repeats=3), *ladder([4], repeats=1, has_base=True, base=1)]
     here = panel(figure_of("scaling", runs), "epoch_time")

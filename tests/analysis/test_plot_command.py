@@ -102,10 +102,10 @@ def test_the_same_store_gives_the_same_bytes_again(measured: World) -> None:
 def test_selection_output_folder_and_title(measured: World, tmp_path: Path) -> None:
     out = tmp_path / "paper"
     chosen = ("--site", "beta", "--where", "nodes < 4")
-    written = ("--out", str(out), "--title", "Mine $x$", "--format", "png,pdf")
+    written = ("--out", str(out), "--title", "Mine $\\nope$", "--format", "png,pdf")
     answer = call(measured, "scaling", *chosen, *written, "--json").json()
     (figure,) = answer["data"]["figures"]
-    assert (figure["title"], figure["sites"], figure["runs"]) == ("Mine $x$", ["beta"], 4)
+    assert (figure["title"], figure["sites"], figure["runs"]) == ("Mine $\\nope$", ["beta"], 4)
     assert sorted(path.name for path in out.iterdir()) == ["scaling.pdf", "scaling.png"]
     assert figures(measured) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -56,6 +57,17 @@ def test_without_repeats_there_is_no_spread_and_the_table_says_so() -> None:
     assert "no repeats, spread unknown" in text
     assert "102 " in text
     assert "(102" not in text
+
+
+def test_one_run_is_no_spread_whatever_the_view_gives_as_its_ends() -> None:
+    with memory_store(ladder([4], repeats=1)) as connection:
+        (row,) = scaling_rows(connection)
+    row = dataclasses.replace(row, epoch_time_lo_s=row.epoch_time_s, epoch_time_hi_s=row.epoch_time_s)
+    console = Console(width=160, highlight=False, no_color=True)
+    with console.capture() as capture:
+        console.print(render_scaling_table([row]))
+    assert " 102 " in capture.get()
+    assert "(102" not in capture.get()
 
 
 def test_missing_values_are_dashes_not_zeros() -> None:
