@@ -95,9 +95,14 @@ CASES: dict[str, list[Case]] = {
 NEEDS = {"plot": "matplotlib", "data prepare": "zarr"}
 
 
+def group_context() -> click.Context:
+    """The context of `campaign` itself. Without its settings click would cache a `--help` without `-h` for good."""
+    return click.Context(group, info_name="campaign", **group.context_settings)
+
+
 def leaves() -> Iterator[tuple[str, click.Command]]:
     """Every command that does something: `data prepare`, not `data`."""
-    context = click.Context(group)
+    context = group_context()
     for name in COMMANDS:
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
@@ -198,7 +203,7 @@ def test_no_schema_accepts_just_anything() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_short_help_is_the_docstring(name: str) -> None:
-    command = group.get_command(click.Context(group), name)
+    command = group.get_command(group_context(), name)
     assert command is not None
     assert command.help is not None
     assert command.help.splitlines()[0] == COMMANDS[name].short_help
@@ -206,7 +211,7 @@ def test_short_help_is_the_docstring(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "command"), list(leaves()), ids=lambda value: value if isinstance(value, str) else "")
 def test_help_has_examples_that_parse(name: str, command: click.Command) -> None:
-    text = command.get_help(click.Context(command, info_name=f"campaign {name}"))
+    text = command.get_help(click.Context(command, info_name=name, parent=group_context()))
     assert "Examples:" in text
     assert f"campaign {name}" in text.partition("Examples:")[2]
     for parameter in command.params:
