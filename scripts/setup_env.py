@@ -40,6 +40,12 @@ LOCKS = {"demo": ("demo", "ci"), "ci": ("ci",)}
 TORCH = "torch==2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 OLDEST = (3, 11)
+SYSTEM_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+"""Debian; Red Hat; SUSE."""
 
 
 class SetupError(Exception):
@@ -166,7 +172,9 @@ class Environment:
             if subprocess.run(command, env=self.env, check=False).returncode != 0 or not uv.exists():
                 say("uv can't be installed here: going on with pip, which is slower")
                 return [str(self.python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        # what pip was told about mirrors and certificates holds for uv too
+        # what pip was told about mirrors and certificates holds for uv too, and like pip it trusts whom the system trusts
+        if any(Path(bundle).exists() for bundle in SYSTEM_CERTIFICATES):
+            self.env.setdefault("UV_SYSTEM_CERTS", "true")
         for setting, variable in (("index-url", "UV_DEFAULT_INDEX"), ("cert", "SSL_CERT_FILE")):
             value = self.pip_setting(setting)
             if value and variable not in self.env:
