@@ -172,7 +172,7 @@ class Environment:
             if subprocess.run(command, env=self.env, check=False).returncode != 0 or not uv.exists():
                 say("uv can't be installed here: going on with pip, which is slower")
                 return [str(self.python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        # what pip was told about mirrors and certificates holds for uv too, and like pip it trusts whom the system trusts
+        # what pip was told about mirrors and certificates holds for uv too; like pip it trusts whom the system trusts
         if any(Path(bundle).exists() for bundle in SYSTEM_CERTIFICATES):
             self.env.setdefault("UV_SYSTEM_CERTS", "true")
         for setting, variable in (("index-url", "UV_DEFAULT_INDEX"), ("cert", "SSL_CERT_FILE")):
