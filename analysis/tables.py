@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.captions import SPREADS
 from analysis.fits import karp_flatt
 from analysis.names import line_names
 from analysis.numbers import significant
@@ -61,7 +62,8 @@ def render_scaling_table(rows: Sequence[ScalingRow], title: str | None = None) -
     points = scaling_table(rows)
     units = sorted({point["throughput_unit"] or "samples/s" for point in points})
     table = Table(title=title, title_justify="left", caption=_caption(points), caption_justify="left")
-    for head in ("site", "study", "series"):
+    named = all(point["line"] == point["strategy"] for point in points)
+    for head in ("site", "study", "strategy" if named else "series"):
         table.add_column(head, overflow="fold")
     one_unit = len(units) == 1
     throughput = f"throughput\n({units[0]})" if one_unit else "throughput"
@@ -108,7 +110,7 @@ def _caption(points: list[dict[str, Any]]) -> str:
     kinds = sorted({point["spread_kind"] for point in points if point["spread_kind"]})
     parts = ["Median over valid runs"]
     if kinds:
-        parts.append(f"lo to hi: {', '.join(kinds)}")
+        parts.append(f"lo to hi: {', '.join(SPREADS.get(kind, kind) for kind in kinds)}")
     if any(point["n"] == 1 for point in points):
         parts.append("n = 1: no repeats, spread unknown")
     if any(point["speedup"] is None and point["n"] for point in points):

@@ -20,6 +20,8 @@ SCALING_ONLY = {
     "no samples counted",
 }  # fmt: skip
 """Shapes that make no difference to start-up and steps."""
+SAME_STARTUP = {"two points", "no repeats", "huge values", "tiny values", "hostile names"}
+"""Shapes whose start-up is that of others."""
 ONE_SITE = {shape for shape, runs in SHAPES.items() if len({run.site for run in runs()}) == 1}
 CROWDED = {("seven strategies on two sites", "startup"), ("seven strategies on two sites", "steps")}
 """Nobody could read these."""
@@ -29,6 +31,7 @@ PAIRS = [
     for name in KINDS
     if not (name == "cross-site" and shape in ONE_SITE)
     and not (name in ("startup", "steps") and shape in SCALING_ONLY)
+    and not (name == "startup" and shape in SAME_STARTUP)
     and (shape, name) not in {*CROWDED, ("epoch sums only", "startup")}
 ]
 

@@ -49,7 +49,7 @@ def test_the_printed_table() -> None:
     units = ("(s)", "(samples/s)", "(ranks)", "(runs)", "(1 = ideal)")
     for part in (*units, "102  (97.9\N{EN DASH}106)", "3 (+1 not valid)", "7.03"):
         assert part in text
-    assert "lo to hi: minmax" in text
+    assert "lo to hi: smallest to largest run" in text
 
 
 def test_without_repeats_there_is_no_spread_and_the_table_says_so() -> None:
@@ -80,6 +80,8 @@ def test_missing_values_are_dashes_not_zeros() -> None:
 
 def test_strategies_are_named() -> None:
     text = text_of(many_strategies())
+    assert " strategy " in text
+    assert " series " in text_of([*ladder([4], extra="x=1"), *ladder([4], extra="x=2")])
     assert all(f" {name} " in text for name in ("ddp", "fsdp2", "zero3", "horovod"))
 
 
