@@ -180,3 +180,52 @@ def test_a_plan_of_which_nothing_can_run_is_bad_input(project: Path, cli: Cli) -
     refused = cli("run", "sites/local.yaml", "--study", "tally", cwd=project, code=2)
     assert "nodes" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_rebuild_never_costs_the_last_copy(project: Path, cli: Cli) -> None:
+    """The run root is away (not mounted, purged): the store keeps what it knows, unless the user says otherwise."""
+    write_study(project, axes={"ranks_per_node": [1]}, repeats=1)
+    cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=project, code=0)
+    (project / "runs" / "runs").rename(project / "away")
+    refused = cli("collect", "--rebuild", cwd=project, code=2)
+    assert "no longer on disk" in refused.stderr
+    count = ("sql", "SELECT count(*) FROM epochs", "--no-collect", "--json")
+    assert cli(*count, cwd=project, code=0).json()["data"]["rows"] == [[3]]
+    cli("collect", "--rebuild", "--force", cwd=project, code=0)
+    assert cli(*count, cwd=project, code=0).json()["data"]["rows"] == [[0]]
+
+
+def test_two_projects_with_one_run_root_measure_a_run_once(project: Path, tmp_path_factory: Any, cli: Cli) -> None:
+    write_study(project, axes={"ranks_per_node": [1]}, repeats=1)
+    second = tmp_path_factory.mktemp("second")
+    for folder in ("sites", "studies"):
+        (second / folder).mkdir()
+        for path in (project / folder).iterdir():
+            (second / folder / path.name).write_text(path.read_text())
+    (second / "tally.py").write_text(TALLY)
+    (second / "campaign.yaml").write_text(
+        json.dumps({"schema": 1, "paths": {"local": {"run_root": str(project / "runs")}}})
+    )
+    cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=project, code=0)
+    answer = cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=second, code=0)
+    assert len(tally(project)) == 1
+    assert not tally(second)
+    assert "which had the claim" in answer.stderr
+
+
+def test_ctrl_c_in_a_long_query_is_130(project: Path, cli: Cli) -> None:
+    cli("plan", "sites/local.yaml", "--study", "tally", cwd=project, code=0)
+    cli("collect", cwd=project, code=0)
+    query = "SELECT count(*) FROM range(100000000000) t(i) WHERE hash(i) % 7 = 3"
+    command = [campaign_command(), "sql", "--no-collect", query]
+    asking = subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def counting() -> bool:
+        ticks = Path(f"/proc/{asking.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(ticks[11]) > 300  # three seconds of CPU: start-up is over
+
+    wait_for(counting, what="the query runs")
+    asking.send_signal(signal.SIGINT)
+    _, stderr = asking.communicate(timeout=60)
+    assert asking.returncode == 130, stderr
+    assert "Traceback" not in stderr

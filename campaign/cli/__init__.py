@@ -7,12 +7,14 @@ row of `COMMANDS`; its module is imported when the command runs, never for `camp
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from campaign import __version__
+from campaign.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -101,9 +103,26 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the `campaign` command."""
-    if "--json" in sys.argv[1:]:
-        from campaign.cli.usage import main_json
+    """Entry point of the `campaign` command: the contract's exit codes, 130 for Ctrl-C wherever it strikes."""
+    _speak_utf8()
+    try:
+        if "--json" in sys.argv[1:]:
+            from campaign.cli.usage import main_json
 
-        main_json(cli)
-    cli(prog_name="campaign")
+            main_json(cli)
+        code = cli.main(prog_name="campaign", standalone_mode=False)
+    except click.exceptions.Exit as left:
+        sys.exit(left.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; nothing is lost: repeat the command to go on", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _speak_utf8() -> None:
+    """Start again in UTF-8 mode where the locale says otherwise: names of files, SQL and JSON are UTF-8 everywhere."""
+    if sys.getfilesystemencoding().lower() not in ("utf-8", "utf8"):
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])

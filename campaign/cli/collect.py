@@ -40,13 +40,14 @@ final one appears. Broken records are set aside and make the exit code 1; the re
     "--rebuild", is_flag=True, help="Make a new store from ledger and records and put it in the old one's place."
 )
 @wait_option
-def collect(context: Context, selection: Selection, rebuild: bool, wait_s: float) -> None:
+@click.option("--force", is_flag=True, help="With --rebuild: also when records of the old store are gone.")
+def collect(context: Context, selection: Selection, rebuild: bool, wait_s: float, force: bool) -> None:
     """Bring records into the store."""
     if rebuild and not selection.empty:
         raise BadInput(Problem("--rebuild makes the whole store anew: it can't be given a selection",
                                hint="campaign collect --rebuild"))  # fmt: skip
     refresh_states(context)
-    report = gather(context, selection, rebuild=rebuild, wait_s=wait_s)
+    report = gather(context, selection, rebuild=rebuild, wait_s=wait_s, force=force)
     context.data = report.to_json()
     for reject in report.rejects:
         hint = "move the folder away once you know why, or measure again: campaign retry"
@@ -88,7 +89,12 @@ def refresh_states(context: Context) -> None:
 
 
 def gather(
-    context: Context, selection: Selection | None = None, *, rebuild: bool = False, wait_s: float = 10.0
+    context: Context,
+    selection: Selection | None = None,
+    *,
+    rebuild: bool = False,
+    wait_s: float = 10.0,
+    force: bool = False,
 ) -> CollectReport:
     """Collect with progress on stderr; what couldn't be listed becomes a warning. Rejects are the caller's to tell."""
     from campaign.store.collect import collect as collect_records
@@ -107,6 +113,7 @@ def gather(
             project.store_path,
             selection=chosen,
             rebuild=rebuild,
+            force=force,
             progress=progress,
             note=context.note,
             wait_s=wait_s,

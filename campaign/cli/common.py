@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from campaign.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_NOW, EXIT_OK, BadInput, CampaignError, Problem
+from campaign.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_NOW,
+    EXIT_OK,
+    BadInput,
+    CampaignError,
+    Problem,
+)
 
 if TYPE_CHECKING:
     from campaign.project import Project
@@ -128,11 +138,31 @@ def _run(context: Context, body: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         context.errors.append(Problem("interrupted", hint="nothing is lost: repeat the command to go on"))
         context.exit_code = EXIT_INTERRUPTED
+    except RuntimeError as error:
+        if "Query interrupted" not in str(error):  # what DuckDB makes of Ctrl-C
+            raise
+        context.errors.append(Problem("interrupted", hint="repeat the command to go on"))
+        context.exit_code = EXIT_INTERRUPTED
     except BrokenPipeError:
         # `campaign sql ... | head`: the reader has left; Python must not complain about it at exit either
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123
         sys.exit(EXIT_OK)
+    except OSError as error:
+        if context.verbose > 1:
+            raise
+        where = error.filename if isinstance(error.filename, str) else None
+        context.errors.append(Problem(error.strerror or str(error), where, hint=OS_HINTS.get(error.errno or 0)))
+        context.exit_code = EXIT_BAD_INPUT
     _finish(context)
+
+
+OS_HINTS = {
+    errno.EROFS: "this file system is read-only: copy the project to one that you may write",
+    errno.EACCES: "ask for the right to write there, or use a project folder of your own",
+    errno.ENOSPC: "make room on that file system",
+    errno.EDQUOT: "your quota is used up: make room, in bytes and in files",
+}
+"""What to do about errors of the operating system that no command expects."""
 
 
 def _finish(context: Context) -> None:

@@ -48,7 +48,8 @@ def logs(context: Context, run: str, follow: bool, kind: str | None, attempt: in
             return
         path = _path(job, kind)
     if path is None:
-        raise CampaignError(Problem(f"run {run_id} has printed nothing that was kept", hint=_instead(run_id, kind)))
+        what = "no failing rank left any output" if kind == "failed" else "nothing was printed that was kept"
+        raise CampaignError(Problem(f"run {run_id}: {what}", hint=_instead(run_id, kind)))
     text = path.read_text(encoding="utf-8", errors="replace")
     context.data = {"run_id": run_id, "attempt": job["attempt"], "path": str(path), "text": text}
     if not context.as_json:

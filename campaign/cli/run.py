@@ -59,7 +59,10 @@ def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], over
             context.note(f"{added.done} of {len(ids)} runs are already measured")
         with _progress(context, len(ids)) as show:
             report = follow(project, ledger, ids, note=context.note, show=show, warn=context.warn)
-        ended = {row["run_id"]: row["state"] for row in ledger.run_rows(ids)}
+        rows = ledger.run_rows(ids)
+    ended = {row["run_id"]: row["state"] for row in rows}
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["state"] == "done" and row["reason"]):
+        context.warn(reason)
     for held in report.held:
         context.warn(Problem(held.message))
     for problem in [*report.changed, *report.refused]:

@@ -13,6 +13,7 @@ from campaign.cli.common import Context, flags
 from campaign.cli.render import state, table
 from campaign.submit import outcome
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 EXAMPLES = """\b
 Examples:
@@ -154,7 +155,7 @@ def _facts(row: Row, record: dict[str, Any] | None) -> list[tuple[str, str]]:
     facts = [
         ("study", f"{row['study']} on {row['site']}, repeat {row['repeat']}, plan {row['plan_id']}"),
         ("workload", row["workload"]),
-        ("size", f"{row['nodes']} nodes x {row['ranks_per_node']} ranks = {row['world_size']}"),
+        ("size", f"{number(row['nodes'], 'node')} x {number(row['ranks_per_node'], 'rank')}"),
         ("parameters", params or "-"),
     ]
     if row["reason"]:
@@ -194,6 +195,7 @@ def _next(row: Row) -> str:
         "planned": "campaign submit",
         "queued": "campaign status --watch",
         "running": f"campaign logs {run_id} -f",
+        "timeout": f"give the study a longer `walltime`, then campaign plan {row['site']} && campaign submit",
         "done": f"campaign sql \"FROM epochs WHERE run_id = '{run_id}'\"",
     }
     return "next: " + hints.get(row["state"], f"campaign logs {run_id}, then campaign retry --run {run_id}")

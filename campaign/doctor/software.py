@@ -35,7 +35,6 @@ OPTIONAL_PACKAGES = {
     "netCDF4": ("netCDF4", "train", ("campaign data prepare hydrology",)),
     "matplotlib": ("matplotlib", "plots", ("campaign plot",)),
     "h5py": ("h5py", "io", ("io_bench studies on HDF5",)),
-    "mlflow": ("mlflow", "mlflow", ("campaign export to MLflow",)),
 }
 
 TORCH_DEADLINE_S = 60.0

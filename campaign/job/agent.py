@@ -146,7 +146,7 @@ class Agent:
             try:
                 rank = start_rank(spec, place, env, local_rank, None if cpus is None else cpus[local_rank])
             except RankStartError as error:
-                self.link.send(self._exit(error.rank, 127, None, time.monotonic_ns(), str(error)))
+                self.link.send(self._exit(error.rank, error.code, None, time.monotonic_ns(), str(error)))
                 return
             self.guard.started(rank.pid)
             self.ranks.append(rank)

@@ -19,7 +19,7 @@ def failed_log(failed: Failures, limit: int = LIMIT_BYTES) -> bytes:
     shown = [failure for failure in failures if failure.rank in tails]
     others = [failure for failure in failures if failure.rank not in tails]
     share = (limit - SUMMARY_BYTES) // max(1, len(shown))
-    parts = [_section(failure, tails[failure.rank], share) for failure in shown]
+    parts = [_section(failure, tails[failure.rank] or failure.lines, share) for failure in shown]
     summary = [describe(failure) for failure in others]
     text = "\n".join(summary).encode()
     if len(text) > SUMMARY_BYTES - 64:

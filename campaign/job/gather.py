@@ -29,6 +29,8 @@ class Gather:
         self.ranks = ranks
         self.worlds: dict[int, int] = {}
         """World size as each rank's process group reports it."""
+        self.observed: set[str] = set()
+        """Names of what was observed."""
         self.versions: dict[str, str] = {}
         self._audit: dict[str, Any] = {}
         self._order_hashes: list[str] = []
@@ -49,6 +51,8 @@ class Gather:
             self._window_rows(self._windows.add(rank, RankWindow(epoch, window, values)))
         for kind, name, rank, t_ns, value, unit, labels, step in message.get("events", ()):
             self._event(kind, name, rank, node, self._clock.t_us(t_ns + offset_ns), value, unit, labels, step)
+            if kind == "observe":
+                self.observed.add(name)
             if kind == "observe" and step is not None and name in COLUMNS and not labels:
                 self._epoch_rows(self._epochs.add(rank, step, {name: value}, whole=False))
         for rank, epoch, report in message.get("epochs", ()):

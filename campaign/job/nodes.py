@@ -152,4 +152,4 @@ class Failures:
         first = next(iter(self.in_order()), None)
         if first is None or (before_us is not None and self._at_us[first.rank] > before_us):
             return None
-        return replace(first, lines=self.tails.get(first.rank, first.lines))
+        return replace(first, lines=self.tails.get(first.rank) or first.lines)

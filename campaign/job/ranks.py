@@ -100,10 +100,11 @@ class Rank:
 
 
 class RankStartError(Exception):
-    """A rank could not be started; `rank` says which."""
+    """A rank could not be started. `code` is what a shell would say: 127 not found, 126 not runnable."""
 
     def __init__(self, rank: int, error: OSError) -> None:
         self.rank = rank
+        self.code = 127 if isinstance(error, FileNotFoundError) else 126
         super().__init__(f"{type(error).__name__}: {error}")
 
 

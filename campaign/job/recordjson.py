@@ -55,7 +55,15 @@ def record(spec: RunSpec, clock: JobClock, outcome: Outcome, supervisor: Supervi
     }
     if supervisor is not None:
         data |= _seen(spec, supervisor)
+        if outcome.state == "done":
+            data["reason"] = _unseen_metrics(spec, supervisor.gather.observed)
     return data
+
+
+def _unseen_metrics(spec: RunSpec, observed: set[str]) -> str | None:
+    """What a good run was asked for and never printed: most likely the expression doesn't fit the output."""
+    names = [metric["name"] for metric in spec.metrics if metric.get("regex") and metric["name"] not in observed]
+    return f"no line of rank 0 matched the metric {', '.join(names)}" if names else None
 
 
 def _seen(spec: RunSpec, supervisor: Supervisor) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from campaign.errors import BadInput, Problem
@@ -29,7 +30,8 @@ def save_plan(project: Project, plan: Plan) -> Path:
             os.fsync(file.fileno())
         part.rename(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only file system refuses this too
+            part.unlink()
         raise BadInput(Problem(f"the plan can't be written: {error.strerror}", str(path))) from None
     return path
 

@@ -124,11 +124,15 @@ def collect(
     *,
     selection: Collection[str] | None = None,
     rebuild: bool = False,
+    force: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
     note: Callable[[str], None] = lambda _: None,
     wait_s: float = 10.0,
 ) -> CollectReport:
     """Bring the store up to date with ledger and records; with `rebuild`, make a new one and put it in its place.
+
+    A rebuilt store that would lack records of the old one takes its place only with `force`: a run root that is not
+    mounted, or was purged, must not cost the last copy of what was measured.
 
     `selection`: ids of the runs whose records are looked for; all when None. `progress` is called as records are
     taken, `note` with a line when another process has to be waited for. Records that can't be taken are set aside in
@@ -138,7 +142,7 @@ def collect(
     """
     started = time.monotonic()
     report = CollectReport(store)
-    work = _Work(project, selection, progress, note, wait_s, report)
+    work = _Work(project, selection, progress, note, wait_s, force, report)
     if rebuild:
         _rebuild(work, store)
     else:
@@ -154,6 +158,7 @@ class _Work:
     progress: Callable[[Progress], None]
     note: Callable[[str], None]
     wait_s: float
+    force: bool
     report: CollectReport
 
 
@@ -206,12 +211,32 @@ def _rebuild(work: _Work, store: Path) -> None:
     new = store.with_name(f".{store.name}.{_REBUILD}.{os.getpid()}")
     try:
         _update(work, new, everywhere)
+        if not work.force:
+            _refuse_to_lose(store, new, work)
         with new.open("rb") as file:
             os.fsync(file.fileno())
         replace_store(new, store, work.wait_s)
     finally:
         remove_store(new)
     work.report.rebuilt = True
+
+
+def _refuse_to_lose(store: Path, new: Path, work: _Work) -> None:
+    try:
+        old = _look(store, work).known
+    except BadInput:
+        return  # not a store that can be read: nothing in it to keep
+    now = _look(new, work).known
+    missing = [Path(known.path) for key, known in old.items() if known.final and key not in now]
+    if missing:
+        some = ", ".join(str(path) for path in missing[:3])
+        raise BadInput(
+            Problem(
+                f"{len(missing)} of {len(old)} records in the store are no longer on disk ({some}); it stays as it is",
+                str(store),
+                hint="mount the run root, or accept the loss: campaign collect --rebuild --force",
+            )
+        )
 
 
 def _look(store: Path, work: _Work) -> _State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ def ask(
     with open_store(store, write=False, wait_s=wait_s, note=note) as connection:
         statement = _one_reading_statement(connection, sql)
         with _sql_errors(connection, sql):
-            connection.execute(statement)
+            _interruptibly(connection, lambda: connection.execute(statement))
             columns = [ResultColumn(entry[0], str(entry[1])) for entry in connection.description or ()]
             yield Answer(columns, _rows(connection))
 
@@ -78,12 +79,37 @@ def write_file(
         target = str(unfinished).replace("'", "''")
         try:
             with _sql_errors(connection, sql):
-                answer = connection.execute(f"COPY (\n{statement.query.rstrip().rstrip(';')}\n) TO '{target}' ({form})")
-                rows = int(answer.fetchall()[0][0])
+                copy = f"COPY (\n{statement.query.rstrip().rstrip(';')}\n) TO '{target}' ({form})"
+                _interruptibly(connection, lambda: connection.execute(copy))
+                rows = int(connection.fetchall()[0][0])
             unfinished.replace(output)
         finally:
             unfinished.unlink(missing_ok=True)
     return rows
+
+
+def _interruptibly(connection: duckdb.DuckDBPyConnection, run: Callable[[], object]) -> None:
+    """Run a statement so that Ctrl-C ends it: DuckDB looks at signals only now and then, the main thread always."""
+    failed: list[BaseException] = []
+    over = threading.Event()  # not Thread.join: one that Ctrl-C interrupts takes the thread for ended
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            over.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        over.wait()
+    except KeyboardInterrupt:
+        connection.interrupt()
+        over.wait(5.0)
+        raise
+    if failed:
+        raise failed[0]
 
 
 def _rows(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

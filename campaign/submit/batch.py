@@ -67,7 +67,7 @@ class Batch:
         return max(10, min(90, self.walltime_s // 4))
 
 
-def make_batches(site: Site, paths: SitePaths, items: Iterable[Item]) -> list[Batch]:
+def make_batches(project: Project, site: Site, items: Iterable[Item]) -> list[Batch]:
     """Items as batches, in order. Slurm: one array per resource shape, split at MaxArraySize. Local: one queue."""
     elements = _elements(items)
     if site.scheduler.kind == "local":
@@ -76,7 +76,7 @@ def make_batches(site: Site, paths: SitePaths, items: Iterable[Item]) -> list[Ba
     else:
         size = site.scheduler.limits.array_size or DEFAULT_ARRAY_SIZE
         groups = [group[at : at + size] for group in elements.values() for at in range(0, len(group), size)]
-    return [_batch(site.name, paths, group) for group in groups if group]
+    return [_batch(project, site, group) for group in groups if group]
 
 
 def _elements(items: Iterable[Item]) -> dict[tuple[Any, ...], list[tuple[Item, ...]]]:
@@ -93,25 +93,28 @@ def _elements(items: Iterable[Item]) -> dict[tuple[Any, ...], list[tuple[Item, .
     return single
 
 
-def _batch(site: str, paths: SitePaths, group: Sequence[tuple[Item, ...]]) -> Batch:
+def _batch(project: Project, site: Site, group: Sequence[tuple[Item, ...]]) -> Batch:
+    paths = project.site_paths(site)
     root = str(paths.run_root)
     if "%" in root:
         raise BadInput(
             Problem("Slurm expands % in output paths", key="paths.run_root", value=root, allowed="a path without %")
         )
-    identity = [root, site, [[item.run.run_id, item.attempt, item.tries] for element in group for item in element]]
-    tag = "c" + hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
-    return Batch(site, tag, paths.run_root / "submit" / tag, tuple(group))
+    # two projects may share a run root: the tag tells their jobs apart, the claim lets one of them run
+    items = [[item.run.run_id, item.attempt, item.tries] for element in group for item in element]
+    identity = json.dumps([str(project.root), root, site.name, items])
+    tag = "c" + hashlib.sha256(identity.encode()).hexdigest()[:12]
+    return Batch(site.name, tag, paths.run_root / "submit" / tag, tuple(group))
 
 
-def cut(batches: Sequence[Batch], jobs: int, paths: SitePaths) -> list[Batch]:
+def cut(project: Project, site: Site, batches: Sequence[Batch], jobs: int) -> list[Batch]:
     """The first `jobs` array elements of `batches`; one that is cut through becomes another batch, with its own tag."""
     kept = []
     for batch in batches:
         if jobs <= 0:
             break
         whole = len(batch.elements) <= jobs
-        kept.append(batch if whole else _batch(batch.site, paths, batch.elements[:jobs]))
+        kept.append(batch if whole else _batch(project, site, batch.elements[:jobs]))
         jobs -= len(batch.elements)
     return kept
 

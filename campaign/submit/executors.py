@@ -127,7 +127,13 @@ def cpus_per_node(site: Site, cores: int, partition: str | None) -> int:
 def setup_lines(site: Site) -> list[str]:
     """Lines of the batch script before the head: once per job, never per rank."""
     modules = [f"module load {shlex.join(site.software.modules)}"] if site.software.modules else []
-    return ["ulimit -c 0", *modules, *site.setup]
+    return ["ulimit -c 0", *[_or_end(line) for line in (*modules, *site.setup)]]
+
+
+def _or_end(line: str) -> str:
+    """A line that ends the job when it fails: a run in the wrong environment would be measured as a good one."""
+    said = shlex.quote(f"campaign: this line of the set-up failed: {line}")
+    return "{\n" + line + "\n} || { echo " + said + " >&2; exit 3; }"
 
 
 def _additional(batch: Batch, site: Site) -> dict[str, Any]:

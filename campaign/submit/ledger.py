@@ -54,7 +54,7 @@ class Ledger:
         self.path = path
 
     @classmethod
-    def open(cls, path: Path, *, write: bool = True, wait_s: float = 20.0) -> Self:
+    def open(cls, path: Path, *, write: bool = True, wait_s: float = 10.0) -> Self:
         """Open the ledger, making it when `write`. Raises NotNow when locked, BadInput for a newer schema or damage."""
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)

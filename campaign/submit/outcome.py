@@ -66,6 +66,8 @@ def from_record(job: Row) -> Ending | None:
         "why_invalid": why,
     }
     if data.get("tag") not in (None, job["tag"]):
+        if run_values["reason"] is None:
+            run_values["reason"] = f"measured by job {data['tag']}, which had the claim"
         return {"state": "cancelled", "reason": f"{CLAIMED_BY} {data['tag']}"}, run_values
     leaving = data.get("exit") or {}
     return (

@@ -18,5 +18,5 @@ def render(project: Project, site_name: str, runs: Sequence[PlannedRun]) -> list
     site = project.load_site(site_name)
     if site.scheduler.kind == "local":
         return []
-    batches = make_batches(site, project.site_paths(site), [Item(run, 1) for run in runs if run.can_run])
+    batches = make_batches(project, site, [Item(run, 1) for run in runs if run.can_run])
     return [script_text(batch, site) for batch in batches]

@@ -142,8 +142,7 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
         Item(planned[row["run_id"]], row["attempts"] + 1, _tries(ledger, row["run_id"], row["attempts"] + 1))
         for row in rows
     ]
-    paths = project.site_paths(site)
-    batches = make_batches(site, paths, items)
+    batches = make_batches(project, site, items)
     room = site.scheduler.limits.submit_jobs
     if room is None or site.scheduler.kind == "local":
         return batches
@@ -165,7 +164,7 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
                 hint="campaign submit  (again, when jobs have ended)",
             )
         )
-    return cut(batches, left, paths)
+    return cut(project, site, batches, left)
 
 
 def _tries(ledger: Ledger, run_id: str, attempt: int) -> int:

@@ -94,3 +94,10 @@ def test_a_file_of_an_earlier_run_is_passed_over_and_a_new_one_read_whole(tmp_pa
     path.write_text(again, encoding="utf-8")
     assert [value.name for value in lines.read()] == ["a", "b"][: again.count("\n")]
     assert lines.read() == []
+
+
+def test_a_metric_that_never_matched_is_told(site: Site) -> None:
+    metrics = [{"name": "loss", "unit": "1", "regex": r"accuracy=(?P<value>\d+)"}]
+    ended = site.run(site.spec(site.script("print('loss=0.5')"), metrics=metrics))
+    assert ended.state == ("done", None), ended.log
+    assert ended.record["reason"] == "no line of rank 0 matched the metric loss"

@@ -311,3 +311,13 @@ def test_packed_runs_after_a_cancel_are_recorded_as_not_started(site: Site) -> N
     second = type(first)(specs[1], first.code, first.log)
     assert second.state == ("interrupted", None)
     assert "not started" in second.record["reason"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("nosuchprogram", 127), ("./plain.txt", 126)])
+def test_a_program_that_cannot_be_started_is_named(site: Site, name: str, code: int) -> None:
+    (site.project / "plain.txt").write_text("no program\n")
+    ended = site.run(site.spec([name]))
+    assert ended.state == ("failed", "config"), ended.log
+    assert ended.record["exit"]["code"] == code
+    assert name in ended.record["reason"]
+    assert name in (ended.folder / "failed.log").read_text()

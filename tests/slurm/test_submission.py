@@ -44,7 +44,7 @@ def planned(cluster: Cluster, folder: Path, **more: Any) -> tuple[Project, Batch
     ledger = Ledger.open(project.ledger_path)
     ledger.add_plan(plan)
     site = project.load_site(cluster.name)
-    (batch,) = make_batches(site, project.site_paths(site), [Item(run, 1) for run in plan.runs])
+    (batch,) = make_batches(project, site, [Item(run, 1) for run in plan.runs])
     return project, batch, ledger
 
 
@@ -105,7 +105,7 @@ def test_two_jobs_of_one_attempt_run_it_once(cluster: Cluster, shared: Path, cli
     states.take_intent(ledger, batch, "slurm")
     write_specs(batch, site, project.site_paths(site), project)
     states.give_back(ledger, site.name, batch.tag, "never seen", state="lost")
-    (again,) = make_batches(site, project.site_paths(site), [Item(item.run, 1, 1) for _, item in batch.placed()])
+    (again,) = make_batches(project, site, [Item(item.run, 1, 1) for _, item in batch.placed()])
     assert again.tag != batch.tag
     states.take_intent(ledger, again, "slurm")
     write_specs(again, site, project.site_paths(site), project)
