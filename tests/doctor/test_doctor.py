@@ -12,6 +12,7 @@ import pytest
 
 from campaign.doctor.check import system_install
 from tests.conftest import Cli
+from tests.needs import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,8 +67,10 @@ def test_broken_site_file_is_a_warning(project: Path, cli: Cli) -> None:
     assert "Traceback" not in result.stderr
 
 
+@needs("torch")
 def test_gpu_and_build_of_torch_are_told(project: Path, cli: Cli) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     build = checks(cli("doctor", "--json", cwd=project, code=0).json())["torch build"]
     assert build["ok"] is True
     kind = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build" if not torch.version.hip else "ROCm"

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
@@ -268,7 +269,6 @@ def test_beside_a_reader_sql_reads_what_is_there(scaled: World) -> None:
 
 
 def test_a_store_of_a_newer_schema_is_refused_and_can_be_rebuilt(scaled: World) -> None:
-    duckdb = pytest.importorskip("duckdb")
     with duckdb.connect(str(scaled.store)) as connection:
         connection.execute("INSERT INTO data.schema_version VALUES (99, now()::TIMESTAMP, '9.9')")
     for command in (("sql", "FROM runs"), ("sql", "FROM runs", "--no-collect"), ("collect",)):
@@ -279,7 +279,6 @@ def test_a_store_of_a_newer_schema_is_refused_and_can_be_rebuilt(scaled: World) 
 
 
 def test_views_of_an_older_version_are_renewed_on_the_way(scaled: World) -> None:
-    duckdb = pytest.importorskip("duckdb")
     call(scaled, "collect")
     with duckdb.connect(str(scaled.store)) as connection:
         connection.execute("CREATE OR REPLACE VIEW scaling AS SELECT 1 AS old")

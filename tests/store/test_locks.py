@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from campaign.errors import BadInput, CampaignError, NotNow
@@ -189,7 +190,6 @@ def test_a_file_that_is_not_a_store_is_never_written(world: World, rebuild: bool
 
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_somebody_elses_database_is_never_written(world: World, rebuild: bool) -> None:
-    duckdb = pytest.importorskip("duckdb")
     theirs = world.folder / "theirs.duckdb"
     with duckdb.connect(str(theirs)) as connection:
         connection.execute("CREATE TABLE customers AS SELECT 1 AS id")
