@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from campaign.errors import BadInput, Problem
+from campaign.errors import BadInput, CampaignError, NotNow, Problem
 from campaign.store import ledgercopy
 from campaign.store.db import check_replaceable, open_store, remove_leftovers, remove_store, replace_store, store_exists
 from campaign.store.ingest import Ingested, Known, forget_rejects, ingest, known_records
@@ -224,8 +224,10 @@ def _rebuild(work: _Work, store: Path) -> None:
 def _refuse_to_lose(store: Path, new: Path, work: _Work) -> None:
     try:
         old = _look(store, work).known
-    except BadInput:
-        return  # not a store that can be read: nothing in it to keep
+    except NotNow:
+        raise
+    except CampaignError:
+        return  # damaged, or not a store at all: nothing in it that could be kept
     now = _look(new, work).known
     missing = [Path(known.path) for key, known in old.items() if known.final and key not in now]
     if missing:
