@@ -128,8 +128,13 @@ def test_cancel(cluster: Cluster, project: Path, cli: Cli) -> None:
     record, folder = the_record(project)
     assert record["state"] == "cancelled"
     data_were_kept(folder)
-    status = cli("status", "--force", "--json", cwd=project, code=0).json()
-    assert status["data"]["groups"][0]["states"]["cancelled"] == 1
+
+    def states() -> dict[str, int]:
+        status = cli("status", "--force", "--json", cwd=project, code=0).json()
+        return {name: count for name, count in status["data"]["groups"][0]["states"].items() if count}
+
+    # the record is written within KillWait; Slurm calls the job running until its last process has gone
+    wait_for(lambda: states() == {"cancelled": 1}, what=lambda: str(states()))
 
 
 def printed(project: Path) -> bool:

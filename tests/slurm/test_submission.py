@@ -116,9 +116,14 @@ def test_two_jobs_of_one_attempt_run_it_once(cluster: Cluster, shared: Path, cli
     ledger.db.close()
     wait_for(lambda: counts(cli, project.root) == {"done": 2}, what=lambda: str(counts(cli, project.root)))
     assert len(tally(project.root)) == 2
-    with Ledger.open(project.ledger_path) as after:
-        ended = {(job["tag"], job["state"]) for job in after.query("SELECT * FROM jobs")}
-    assert ended == {(batch.tag, "done"), (again.tag, "cancelled")}
+
+    def ended() -> set[tuple[str, str]]:
+        cli("status", "--force", cwd=project.root, code=0)
+        with Ledger.open(project.ledger_path) as after:
+            return {(job["tag"], job["state"]) for job in after.query("SELECT * FROM jobs")}
+
+    # the runs are done before the second job has found that out
+    wait_for(lambda: ended() == {(batch.tag, "done"), (again.tag, "cancelled")}, what=lambda: str(ended()))
 
 
 @needs("slurm")
