@@ -25,4 +25,5 @@ elif ! "$python" -m tests.slurm.testbed status >/dev/null 2>&1; then
     trap 'exit 130' INT TERM HUP
     sudo "$python" -B -m tests.slurm.testbed start
 fi
-CAMPAIGN_REQUIRE=${CAMPAIGN_REQUIRE-$require} "$python" -m pytest "$@"
+# two workers, a file to each at a time: most tests wait for processes; the test bed is shared between them
+CAMPAIGN_REQUIRE=${CAMPAIGN_REQUIRE-$require} "$python" -m pytest -n "${PYTEST_WORKERS:-2}" --dist loadfile "$@"

@@ -19,7 +19,17 @@ _REQUIRED = pytest.StashKey[frozenset[str]]()
 
 # what a user's shell may carry into a test and change its outcome
 _FOREIGN = ("CAMPAIGN_", "SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "PMI_", "PMIX_", "SUBMITIT_", "XDG_")
-_FOREIGN_NAMES = ("NO_COLOR", "FORCE_COLOR", "CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
+# TORCHINDUCTOR_CACHE_DIR: torch sets it in the process that imports it, and so for tests that come after
+_FOREIGN_NAMES = (
+    "TORCHINDUCTOR_CACHE_DIR",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CUDA_VISIBLE_DEVICES",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

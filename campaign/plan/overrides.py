@@ -36,7 +36,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
 def resolve(data: Mapping[str, Any], key: str, value: Any) -> tuple[KeyPath, Any]:
     """Path and value of an override in the data of a study. Text is read as YAML. Raises `BadInput`."""
     path = _target(data, key, value)
-    if isinstance(value, str) and not value.strip():
+    if isinstance(value, str) and not value.strip() and path[0] != "axes":
         hint = f"a value, or {key}=null for none"
         raise BadInput(Problem("no value given", "--set", key=key, value=value, allowed="KEY=VALUE", hint=hint))
     if isinstance(value, str) and path != ("walltime",):

@@ -6,7 +6,7 @@ the states that the installed squeue names.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 RunState = Literal[
     "planned",
@@ -22,19 +22,7 @@ RunState = Literal[
     "unknown",
 ]
 
-RUN_STATES: Final[tuple[RunState, ...]] = (
-    "planned",
-    "submitting",
-    "queued",
-    "running",
-    "done",
-    "failed",
-    "timeout",
-    "interrupted",
-    "cancelled",
-    "lost",
-    "unknown",
-)
+RUN_STATES: Final[tuple[RunState, ...]] = get_args(RunState)
 
 FINAL: Final[frozenset[str]] = frozenset({"done", "failed", "timeout", "interrupted", "cancelled", "lost"})
 """A run in one of these changes only when somebody asks for a new attempt."""
