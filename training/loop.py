@@ -65,16 +65,15 @@ def train(
     recorder: Recorder,
     *,
     report: Callable[[EpochResult], None] = lambda result: None,
-    on_epoch: Callable[[nn.Module, EpochResult], None] = lambda model, result: None,
     keep_losses: bool = False,
 ) -> Trained:
     """Train on this rank's share of `parts["train"]`; a collective call.
 
-    `report` is told of each epoch, `on_epoch` gets the model too (rank by rank, outside of what is timed).
+    `report` is told of each epoch, outside of what is timed.
     """
     local_batch, _ = settings.batches(world.size)
     samples = parts["train"].fraction(settings.fraction, settings.seed)
-    validation = parts["validation"].fraction(settings.validation_fraction or settings.fraction, settings.seed)
+    validation = parts["validation"].fraction(settings.fraction, settings.seed) if settings.validate else None
     shard = Shard(
         samples,
         world,
@@ -113,12 +112,11 @@ def train(
             val_loss=result.val_loss,
         )
         report(result)
-        on_epoch(model, result)
     return trained
 
 
 def _epoch(
-    stepper: _Stepper, epoch: int, validation: Samples, *, keep_losses: bool, losses: list[float]
+    stepper: _Stepper, epoch: int, validation: Samples | None, *, keep_losses: bool, losses: list[float]
 ) -> EpochResult:
     settings, shard = stepper.settings, stepper.shard
     shard.set_epoch(epoch)
@@ -153,7 +151,7 @@ def _epoch(
         epoch_time_s,
         len(read),
         mean_loss,
-        evaluate(stepper.model.module, validation, stepper.world, stepper.autocast) if settings.validate else None,
+        None if validation is None else evaluate(stepper.model.module, validation, stepper.world, stepper.autocast),
         found.seen,
         found.unique,
         found.order_hash,

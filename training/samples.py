@@ -209,7 +209,8 @@ class Samples(Dataset[Batch]):
 def build(series: Series, window: int, split: Split | None = None) -> dict[Part, Samples]:
     """Training, validation and test samples, all with the statistics of the training part.
 
-    Raises BadInput when a part is empty, or when static features were computed from years that don't train.
+    A split whose parts validation and test begin in the same year has no validation part. Raises BadInput when another
+    part is empty, or when static features were computed from years that don't train.
     """
     split = split or split_years(series.year)
     task = series.task
@@ -229,6 +230,8 @@ def build(series: Series, window: int, split: Split | None = None) -> dict[Part,
     keep[:, :first] = False
     parts: dict[Part, Samples] = {}
     for number, part in enumerate(_PARTS):
+        if part == "validation" and split.validation == split.test:
+            continue
         series_of, step_of = np.nonzero(keep & (part_of_step == number)[None, :])
         if len(step_of) == 0:
             raise BadInput(

@@ -44,9 +44,7 @@ class Settings:
     window: int = _positive(10)
     """Past time steps that the model sees."""
     fraction: float = field(default=1.0, metadata={"above": 0.0, "most": 1.0})
-    """Share of the training samples that is used, drawn with `seed`."""
-    validation_fraction: float | None = field(default=None, metadata={"above": 0.0, "most": 1.0})
-    """Share of the validation samples; null: as `fraction`."""
+    """Share of the training samples that is used, drawn with `seed`; validation takes the same share."""
     sharded: bool = True
     """False: every rank reads all samples. A fault on purpose, the one of the CERN report's first runs."""
     validate: bool = True

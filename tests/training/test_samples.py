@@ -172,6 +172,20 @@ def test_fractions(parts: dict[Any, Samples]) -> None:
     assert len(train.fraction(1e-9, seed=5)) == 1
 
 
+def test_without_validation_years(series: Series) -> None:
+    """What the final fit takes: all years before the test years, and statistics of all of them."""
+    from training.samples import Split, build
+
+    parts = build(series, WINDOW, Split(2070, 2070))
+    assert sorted(parts) == ["test", "train"]
+    assert np.unique(parts["train"].years()).tolist() == list(range(1870, 2070))
+    assert known_years(parts["train"]).max() < 2070
+    assert np.unique(parts["test"].years()).tolist() == list(range(2070, 2100))
+    changed = dataclasses.replace(series, inputs=series.inputs.copy(), target=series.target.copy())
+    changed.inputs[:, 210:], changed.target[:, 210:] = 0.0, 0.0
+    assert_same_scales(build(changed, WINDOW, Split(2070, 2070))["train"], parts["train"])
+
+
 def test_static_features_of_later_years_are_refused(series: Series) -> None:
     from training.samples import build
 
