@@ -176,6 +176,16 @@ class Record(Strict):
     raw_ranks: list[Annotated[int, Field(ge=0)]] = [0]
     window_steps: Annotated[int, Field(ge=1)] = 50
     power: Literal["auto", "off"] = "auto"
+    on_warning: Literal["signal"] | None = None
+    """`signal`: the workload handles SIGUSR2, which comes before the time limit. It would kill any other."""
+    hang_timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """End a run of which no rank has said anything for so long. null: wait for the time limit."""
+    start_timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """For the node agents to come up."""
+    fail_grace_s: Annotated[float, Field(ge=0)] | None = None
+    """For the other ranks to end by themselves after the first has failed."""
+    term_grace_s: Annotated[float, Field(ge=0)] | None = None
+    """Between SIGTERM and SIGKILL."""
 
 
 class Retry(Strict):

@@ -76,7 +76,7 @@ class RunMaker:
             "data": self.data.value,
             "staging": staging,
             "redirect": redirect,
-            "record": study.record.model_dump(),
+            "record": study.record.model_dump(exclude_none=True),
             "retry": study.retry.model_dump(),
             "pack": study.pack,
             "account": self.account,
