@@ -5,7 +5,7 @@
 #   scripts/chroot_proof.sh demo|test|both [FOLDER]
 #
 # FOLDER keeps the system (default: a temporary one, removed at the end). Needs root, for mounts and the chroot.
-# $PIP_FIND_LINKS (folders with wheels), pip's index settings and certificates are handed on, as a site with its own
+# $PYTEST_ARGS narrows `make test` down, e.g. to one file. $PIP_FIND_LINKS (folders with wheels), pip's index settings and certificates are handed on, as a site with its own
 # package mirror would configure them; nothing else of this machine is visible inside.
 set -euo pipefail
 what=${1:?demo, test or both}
@@ -48,7 +48,8 @@ chroot "$root" chown ada: /home/ada
 
 # one line: the variables that a user behind a mirror would have set
 settings=()
-for name in PIP_CERT PIP_INDEX_URL PIP_DEFAULT_TIMEOUT SSL_CERT_FILE HTTP_PROXY HTTPS_PROXY http_proxy https_proxy no_proxy TORCH_INDEX_URL; do
+for name in PIP_CERT PIP_INDEX_URL PIP_DEFAULT_TIMEOUT SSL_CERT_FILE HTTP_PROXY HTTPS_PROXY http_proxy https_proxy no_proxy TORCH_INDEX_URL \
+    PYTEST_ARGS; do
     [[ -n ${!name:-} ]] && settings+=("$name=${!name}")
 done
 wheels=

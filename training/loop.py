@@ -24,6 +24,7 @@ from training import distributed
 from training.clock import StepClock
 from training.distributed import World
 from training.model import LSTMSurrogate
+from training.precision import forward_precision
 from training.samples import Batch, Part, Samples
 from training.settings import Settings
 from training.sharding import Shard, audit
@@ -189,9 +190,7 @@ class _Stepper:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The precision of forward passes."""
-        if self.settings.precision != "bf16":
-            return nullcontext()
-        return torch.autocast(self.world.device.type, dtype=torch.bfloat16)
+        return forward_precision(self.settings.precision, self.world.device)
 
     def step(self, epoch: int, step: int, batch: Batch) -> torch.Tensor:
         """One step; returns the global loss (on the device)."""
