@@ -5,8 +5,9 @@
 #   scripts/chroot_proof.sh demo|test|both [FOLDER]
 #
 # FOLDER keeps the system (default: a temporary one, removed at the end). Needs root, for mounts and the chroot.
-# $PYTEST_ARGS narrows `make test` down, e.g. to one file. $PIP_FIND_LINKS (folders with wheels), pip's index settings and certificates are handed on, as a site with its own
-# package mirror would configure them; nothing else of this machine is visible inside.
+# $PYTEST_ARGS narrows `make test` down, e.g. to one file. $PIP_FIND_LINKS (folders with wheels), pip's index settings
+# and certificates are handed on, as a site with its own package mirror would configure them; nothing else of this
+# machine is visible inside.
 set -euo pipefail
 what=${1:?demo, test or both}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
