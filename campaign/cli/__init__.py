@@ -38,6 +38,7 @@ COMMANDS: dict[str, Row] = {
     "collect": Row("campaign.cli.collect:collect", "Bring records into the store."),
     "cancel": Row("campaign.cli.cancel:cancel", "Cancel queued and running runs."),
     "retry": Row("campaign.cli.retry:retry", "Plan a new attempt of runs that failed."),
+    "cost": Row("campaign.cli.cost:cost", "Show what runs have cost: planned, held and charged."),
     "sql": Row("campaign.cli.sql:sql", "Ask the store in SQL."),
     "plot": Row("campaign.cli.plot:plot", "Draw figures from the store."),
     "data": Row("campaign.cli.data:data", "Prepare the data sets that studies read."),

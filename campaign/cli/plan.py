@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from campaign.cli.common import Context, flags
-from campaign.cli.render import table
+from campaign.cli.plantext import budget_line, diff_lines, point_key, prices, print_points, print_problems
 from campaign.errors import EXIT_BAD_INPUT, Problem
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.plan.model import Plan, PlannedRun
-    from campaign.submit.ledger import AddReport
+    from campaign.submit.ledger import AddReport, Ledger
 
 EXAMPLES = """\b
 Examples:
@@ -23,10 +23,9 @@ Examples:
   campaign plan sites/juwels.yaml sites/vega.yaml --study cern_hython --account myaccount
   campaign plan juwels --study strong_scaling --set nodes=1,2,4 --set walltime=00:20:00
   campaign plan sites/juwels.yaml --show-script      the very script that submit will send
+  campaign plan juwels --diff                        what changed since the last plan, and what stays valid
   campaign plan sites/local.yaml --json | jq .data.totals
 """
-ROWS = 40
-"""Points and reasons that are listed without -v."""
 
 
 @click.command(epilog=EXAMPLES)
@@ -41,6 +40,8 @@ ROWS = 40
 )
 @click.option("--strict", is_flag=True, help="End with exit code 2 when a run can't run.")
 @click.option("--show-script", is_flag=True, help="Print the scripts that submit will send to sbatch.")
+@click.option("--diff", "show_diff", is_flag=True, help="Say what changed since the last plan, and what stays valid.")
+@click.option("--against", metavar="PLAN", help="The plan that --diff compares with; implies --diff.")
 @flags
 def plan(
     context: Context,
@@ -49,6 +50,8 @@ def plan(
     overrides: tuple[str, ...],
     strict: bool,
     show_script: bool,
+    show_diff: bool,
+    against: str | None,
 ) -> None:
     """Expand, check and price the runs of sites and studies.
 
@@ -58,18 +61,22 @@ def plan(
     from campaign.plan.build import build_plan, save_plan
     from campaign.plan.overrides import parse_overrides
     from campaign.submit.ledger import Ledger
+    from campaign.submit.pilots import pilots
 
     project = context.project
     note = context.note if context.verbose else (lambda _: None)
-    made = build_plan(project, sites, studies or None, parse_overrides(overrides), context.account, note=note)
-    path = save_plan(project, made)
     with Ledger.open(project.ledger_path) as ledger:
+        values = parse_overrides(overrides)
+        made = build_plan(project, sites, studies or None, values, context.account, pilots=pilots(ledger), note=note)
+        older = _older(context, ledger, made, against) if show_diff or against else None
+        path = save_plan(project, made)
         added = ledger.add_plan(made)
+        told = _Told(context, ledger, made, added, older)
     scripts = _scripts(context, made) if show_script else None
-    context.data = _data(context, made, project.shown(path), added, scripts)
-    unknown, warnings = _split(made)
+    context.data = _data(context, told, project.shown(path), scripts)
+    unknown, warnings = _split(told)
     context.warnings += [*unknown, *warnings, *([] if strict else _reasons(made))]
-    _tell(context, made, added, strict)
+    _tell(context, told, strict)
     for text in scripts or ():
         context.say("\n" + text["text"].rstrip())
     if strict:
@@ -77,44 +84,85 @@ def plan(
             context.fail(problem, exit_code=EXIT_BAD_INPUT)
 
 
+class _Told:
+    """A plan and what the ledger says of it."""
+
+    def __init__(
+        self, context: Context, ledger: Ledger, plan: Plan, added: AddReport, older: tuple[Plan, bool] | None
+    ) -> None:
+        from campaign.plan.diff import diff
+        from campaign.submit.budget import budget, over_cap, still_to_run
+        from campaign.submit.origin import other_code
+
+        config = context.project.config
+        self.plan = plan
+        self.added = added
+        self.states = ledger.states(run.run_id for run in plan.runs)
+        self.to_run = still_to_run(plan.runs, self.states)
+        state = budget(config, ledger)
+        wanted = sum(run.price.gpu_h or 0.0 for run in self.to_run)
+        self.budget = {**dataclasses.asdict(state), "planned_gpu_h": wanted, "share": state.share(wanted)}
+        done = [run_id for run_id, name in self.states.items() if name == "done"]
+        notices = (over_cap(config, state, wanted), other_code(ledger, context.project.root, done))
+        self.notices = [notice for notice in notices if notice is not None]
+        self.diff = None if older is None else diff(older[0], plan, self.states)
+
+
+def _older(context: Context, ledger: Ledger, plan: Plan, against: str | None) -> tuple[Plan, bool] | None:
+    """The plan to compare with: the one asked for, else the newest other one of the same sites and studies."""
+    from campaign.plan.store import load_plan
+
+    if against is not None:
+        return load_plan(context.project, against), True
+    found = ledger.plan_before(plan)
+    if found is None:
+        context.warn("there is no older plan of these sites and studies to compare with")
+        return None
+    return load_plan(context.project, found), False
+
+
 # -- the answer as data ----------------------------------------------------------------------------------------------
 
 
-def _data(context: Context, plan: Plan, path: str, added: AddReport, scripts: Any) -> dict[str, Any]:
-    unknown, _ = _split(plan)
+def _data(context: Context, told: _Told, path: str, scripts: Any) -> dict[str, Any]:
+    unknown, _ = _split(told)
+    plan = told.plan
     data: dict[str, Any] = {
         "plan_id": plan.plan_id,
         "path": path,
         "sites": list(plan.sites),
         "studies": list(plan.studies),
-        "totals": totals(plan.runs),
-        "ledger": dataclasses.asdict(added),
+        "totals": totals(plan.runs, told.to_run),
+        "budget": told.budget,
+        "ledger": dataclasses.asdict(told.added),
         "unknown": [problem.to_json() for problem in unknown],
         "runs": [run.to_json() for run in plan.runs] if context.as_json else [],
-        "next": _next(plan),
+        "diff": None if told.diff is None else told.diff.to_json(),
+        "next": _next(told),
     }
     if scripts is not None:
         data["scripts"] = scripts
     return data
 
 
-def totals(runs: Sequence[PlannedRun]) -> dict[str, Any]:
-    """Counts and prices of the runs that can run, each taken at its whole walltime."""
-    able = [run for run in runs if run.can_run]
+def totals(runs: Sequence[PlannedRun], to_run: Sequence[PlannedRun]) -> dict[str, Any]:
+    """Counts of all runs; prices of `to_run`, those that `submit` may still queue, each at its whole walltime."""
     units: dict[str, float] = {}
-    for run in able:
+    for run in to_run:
         if run.price.site_units is not None:
             key = f"{run.site}: {run.price.site_unit}"
             units[key] = units.get(key, 0.0) + run.price.site_units
+    able = sum(run.can_run for run in runs)
     return {
         "runs": len(runs),
-        "can_run": len(able),
-        "cannot_run": len(runs) - len(able),
-        "points": len({_point_key(run) for run in runs}),
-        "gpu_h": sum(run.price.gpu_h or 0.0 for run in able),
-        "node_h": sum(run.price.node_h for run in able),
+        "can_run": able,
+        "cannot_run": len(runs) - able,
+        "to_run": len(to_run),
+        "points": len({point_key(run) for run in runs}),
+        "gpu_h": sum(run.price.gpu_h or 0.0 for run in to_run),
+        "node_h": sum(run.price.node_h for run in to_run),
         "site_units": units,
-        "files": sum(run.price.files for run in able),
+        "files": sum(run.price.files for run in to_run),
         "ops_shared": None,
     }
 
@@ -132,16 +180,19 @@ def _scripts(context: Context, plan: Plan) -> list[dict[str, str]]:
     return scripts
 
 
-def _next(plan: Plan) -> str | None:
-    return f"campaign submit --plan {plan.plan_id}" if any(run.can_run for run in plan.runs) else None
+def _next(told: _Told) -> str | None:
+    if told.to_run:
+        return f"campaign submit --plan {told.plan.plan_id}"
+    return "campaign status" if any(run.can_run for run in told.plan.runs) else None
 
 
-def _split(plan: Plan) -> tuple[list[Problem], list[Problem]]:
+def _split(told: _Told) -> tuple[list[Problem], list[Problem]]:
     """(what nobody knows, other warnings)."""
     from campaign.plan.check import UNKNOWN
 
-    unknown = [problem for problem in plan.warnings if problem.message.endswith(UNKNOWN)]
-    return unknown, [problem for problem in plan.warnings if problem not in unknown]
+    problems = [*told.plan.warnings, *told.notices]
+    unknown = [problem for problem in problems if problem.message.endswith(UNKNOWN)]
+    return unknown, [problem for problem in problems if problem not in unknown]
 
 
 def _reasons(plan: Plan) -> list[Problem]:
@@ -151,44 +202,32 @@ def _reasons(plan: Plan) -> list[Problem]:
         for problem in run.problems:
             counts[problem] = counts.get(problem, 0) + 1
     return [
-        dataclasses.replace(problem, message=f"{_runs(count)} can't run: {problem.message}")
+        dataclasses.replace(problem, message=f"{number(count, 'run')} can't run: {problem.message}")
         for problem, count in counts.items()
     ]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
 
 
 # -- the answer for people -------------------------------------------------------------------------------------------
 
 
-def _tell(context: Context, plan: Plan, added: AddReport, strict: bool) -> None:
+def _tell(context: Context, told: _Told, strict: bool) -> None:
     if context.as_json:
         return
-    _print_points(context, plan)
-    unknown, warnings = _split(plan)
-    _print_problems(context, [*warnings, *([] if strict else _reasons(plan))], "warning", "yellow")
+    print_points(context, told.plan, told.states)
+    unknown, warnings = _split(told)
+    print_problems(context, [*warnings, *([] if strict else _reasons(told.plan))], "warning", "yellow")
     if unknown:
         click.echo("Unknown, not checked (null in the site file):", err=True)
         for problem in unknown:
             click.echo(f"  {problem.file}:{problem.line}  {problem.key}", err=True)
-    for line in _summary(plan, added):
+    for line in (*(diff_lines(told.diff) if told.diff is not None else ()), *_summary(told)):
         context.say(line)
 
 
-def _print_problems(context: Context, problems: Sequence[Problem], label: str, colour: str) -> None:
-    shown = problems if context.verbose else problems[:ROWS]
-    for problem in shown:
-        if not context.quiet:
-            click.echo(f"{click.style(label, fg=colour)}: {problem}", err=True)
-    if len(shown) < len(problems):
-        click.echo(f"... {len(problems) - len(shown)} more: -v lists them", err=True)
-
-
-def _summary(plan: Plan, added: AddReport) -> Iterator[str]:
-    total = totals(plan.runs)
-    parts = [f"plan {plan.plan_id}: {_runs(total['runs'])} of {total['points']} points"]
+def _summary(told: _Told) -> Iterator[str]:
+    plan, added = told.plan, told.added
+    total = totals(plan.runs, told.to_run)
+    parts = [f"plan {plan.plan_id}: {number(total['runs'], 'run')} of {number(total['points'], 'point')}"]
     if total["cannot_run"]:
         parts.append(f"{total['cannot_run']} can't run")
     if added.known:
@@ -196,66 +235,8 @@ def _summary(plan: Plan, added: AddReport) -> Iterator[str]:
     if added.superseded:
         parts.append(f"{added.superseded} of an older plan dropped")
     yield "; ".join(parts)
-    prices = [f"{total['gpu_h']:.4g} GPU-h", f"{total['node_h']:.4g} node-h"]
-    prices += [
-        f"{units:.4g} {key.split(': ')[1]} on {key.split(': ')[0]}" for key, units in total["site_units"].items()
-    ]
-    yield (
-        f"at most {', '.join(prices)}, {total['files']} files on shared storage (every run at its whole walltime; "
-        "metadata operations not measured)"
-    )
-    going = _next(plan)
+    yield prices(total)
+    if line := budget_line(told.budget):
+        yield line
+    going = _next(told)
     yield f"next: {going}" if going else "nothing can be submitted: mend the above and plan again"
-
-
-def _point_key(run: PlannedRun) -> tuple[Any, ...]:
-    return run.site, run.study, json.dumps(run.axes, sort_keys=True), run.nodes, run.ranks_per_node
-
-
-def _print_points(context: Context, plan: Plan) -> None:
-    """One table for each study on each site, a line for each point."""
-    groups: dict[tuple[str, str], dict[tuple[Any, ...], list[PlannedRun]]] = {}
-    for run in plan.runs:
-        groups.setdefault((run.site, run.study), {}).setdefault(_point_key(run), []).append(run)
-    left = sum(len(points) for points in groups.values()) if context.verbose else ROWS
-    for points in groups.values():
-        shown = list(points.values())[:left]
-        left -= len(shown)
-        if shown:
-            context.say(_heading(shown[0][0]))
-            context.say(table(HEADINGS, [_cells(runs) for runs in shown], right=(1, 2, 3, 4, 5, 7, 8)) + "\n")
-        if len(shown) < len(points):
-            context.say(f"... {len(points) - len(shown)} more points: -v lists them\n")
-
-
-HEADINGS = ("axes", "nodes", "ranks", "cores", "GPUs", "batch", "partition", "runs", "GPU-h", "")
-
-
-def _heading(run: PlannedRun) -> str:
-    from campaign.slurm.durations import format_duration
-
-    account = f", account {run.account}" if run.account else ""
-    data = f", data {run.data['name']}" if run.data else ""
-    title = click.style(f"{run.study} on {run.site}", bold=True)
-    return f"{title}: {format_duration(run.walltime_s)} each at most{account}{data}; per rank: cores, GPUs, batch"
-
-
-def _cells(runs: Sequence[PlannedRun]) -> list[str]:
-    run = runs[0]
-    axes = " ".join(f"{name}={value}" for name, value in run.axes.items() if name not in ("nodes", "ranks_per_node"))
-    gpu_h = None if run.price.gpu_h is None else run.price.gpu_h * len(runs)
-    marks = ["gate first"] if any(member.gate for member in runs) else []
-    marks += ["oversubscribed"] if run.oversubscribed else []
-    marks += [] if run.can_run else [click.style("can't run", fg="red")]
-    return [
-        axes.replace("\n", "\\n") or "-",
-        str(run.nodes),
-        str(run.world_size),
-        str(run.cpus_per_rank),
-        str(run.gpus_per_rank),
-        "-" if run.local_batch is None else str(run.local_batch),
-        run.partition or "-",
-        str(len(runs)),
-        "?" if gpu_h is None else f"{gpu_h:.4g}",
-        ", ".join(marks),
-    ]

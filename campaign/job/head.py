@@ -29,6 +29,8 @@ from campaign.job.supervise import Supervisor
 from campaign.job.wakeup import Wakeup
 from campaign.job.writer import RecordWriter
 
+OWN_FAULTS = ("config", "user", "quota")
+"""Failures that would hit every other run of a study too."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 
 
@@ -92,12 +94,15 @@ class Job:
                 mine.append(spec)
         for place, spec in enumerate(mine):
             clock = self._clock if place == 0 else JobClock.now()
-            if self._run_one(spec, clock) != "done":
+            final = self._run_one(spec, clock)
+            if final is None or final["state"] != "done":
                 code = 1
+            if spec.gate and final is not None and final["fail_class"] in OWN_FAULTS:
+                self._ended = f"the first run of the ladder, {spec.run_id}, failed ({final['fail_class']})"
         return code
 
-    def _run_one(self, spec: RunSpec, clock: JobClock) -> str | None:
-        """One run; its state, None when not even a record could be begun."""
+    def _run_one(self, spec: RunSpec, clock: JobClock) -> dict[str, Any] | None:
+        """One run; its record, None when not even that could be begun."""
         log(f"run {spec.run_id} attempt {spec.attempt}: {spec.nodes} nodes with {spec.ranks_per_node} ranks each")
         try:
             writer = RecordWriter(
@@ -112,7 +117,7 @@ class Job:
         failed = b"" if supervisor is None else failed_log(supervisor.failures)
         place, final = writer.finish(record(spec, clock, outcome, supervisor), failed)
         log(f"run {spec.run_id} attempt {spec.attempt}: {_ending(final)}; record in {place}")
-        return str(final["state"])
+        return final
 
     def _not_started(self, spec: RunSpec, clock: JobClock) -> Outcome | None:
         """How a run ends that may not even start; None when it may."""

@@ -38,12 +38,15 @@ def cpus_per_node(environ: Mapping[str, str]) -> int | None:
 def srun_argv(spec: RunSpec, environ: Mapping[str, str], python: str) -> list[str]:
     """The step that starts one agent per node. The site's own arguments come last but two, so they win over ours."""
     cpus = cpus_per_node(environ)
+    smaller = spec.allocation_nodes is not None and spec.nodes < spec.allocation_nodes
     return [
         "srun",
         f"--nodes={spec.nodes}",
         # -n as well: --ntasks-per-node alone loses against the job's own task count
         f"--ntasks={spec.nodes}",
         "--ntasks-per-node=1",
+        # a small run of a ladder takes the first nodes, this one among them
+        *(["--relative=0"] if smaller else []),
         *([f"--cpus-per-task={cpus}"] if cpus else []),
         "--mem=0",
         "--mpi=none",

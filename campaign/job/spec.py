@@ -68,6 +68,10 @@ class RunSpec:
     """Interpreter of workload ranks."""
     provenance: dict[str, Any]
     """{commit, dirty, image_digest, data_digest, versions}; goes into the record as it is."""
+    allocation_nodes: int | None = None
+    """Nodes of the job; more than `nodes` for the small runs of a serial ladder."""
+    gate: bool = False
+    """The first run of a serial ladder: when it fails by a fault of its own, the others don't start."""
 
     @property
     def world_size(self) -> int:

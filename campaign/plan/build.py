@@ -12,7 +12,7 @@ from typing import Any
 from campaign.errors import BadInput, Problem
 from campaign.plan import identity
 from campaign.plan.expand import barren, points
-from campaign.plan.maker import Part, RunMaker
+from campaign.plan.maker import Part, Pilots, RunMaker
 from campaign.plan.merge import merge
 from campaign.plan.model import Plan, PlannedRun, SourceFile
 from campaign.plan.order import repeated, smallest
@@ -31,15 +31,17 @@ def build_plan(
     overrides: Mapping[str, Any] | None = None,
     account: str | None = None,
     *,
+    pilots: Pilots = lambda site, series: (),
     note: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """The plan of these sites (files or names) and studies (default: those that each site lists).
 
-    `overrides`: `--set` by key. Raises `BadInput` with every error of every file; a run that is fine but doesn't fit
-    its site is part of the plan, with its reasons in `problems`.
+    `overrides`: `--set` by key. `pilots`: measured runs by site and series, for `walltime: auto`. Raises
+    `BadInput` with every error of every file; a run that is fine but doesn't fit its site is part of
+    the plan, with its reasons in `problems`.
     """
     overrides = dict(overrides or {})
-    builder = _Builder(project, overrides, account, note)
+    builder = _Builder(project, overrides, account, pilots, note)
     for site, names in builder.chosen(sites, studies):
         for name in names:
             builder.add(site, name)
@@ -55,17 +57,7 @@ def build_plan(
         runs=tuple(builder.runs.values()),
         warnings=tuple(dict.fromkeys(builder.warnings)),
     )
-    return dataclasses.replace(plan, plan_id=plan_id(plan), warnings=(*plan.warnings, *_over_cap(project, plan)))
-
-
-def _over_cap(project: Project, plan: Plan) -> Iterator[Problem]:
-    """A warning when the runs that can run cost more GPU-hours than campaign.yaml allows the project."""
-    cap = project.config.caps.gpu_hours
-    wanted = sum(run.price.gpu_h or 0.0 for run in plan.runs if run.can_run)
-    if cap is not None and wanted > cap:
-        message = f"the plan may cost {wanted:.4g} GPU-h, more than the project's cap"
-        hint = "fewer points or repeats, a shorter walltime, or another cap"
-        yield project.config.problem(("caps", "gpu_hours"), message, allowed=f"at most {cap:g} GPU-h", hint=hint)
+    return dataclasses.replace(plan, plan_id=plan_id(plan))
 
 
 def plan_id(plan: Plan) -> str:
@@ -79,7 +71,7 @@ def plan_id(plan: Plan) -> str:
     hashed.update(identity.canonical(head).encode())
     for run in plan.runs:
         path = run.data and run.data["path"]
-        placed = (run.run_id, run.study, run.gate, run.gated, run.shape(), path, len(run.problems))
+        placed = (run.run_id, run.study, run.gate, run.gated, run.ladder, run.shape(), path, len(run.problems))
         hashed.update(repr(placed).encode())
     return hashed.hexdigest()[:12]
 
@@ -88,11 +80,17 @@ class _Builder:
     """Collects runs and errors of all sites and studies, so that the user sees every error at once."""
 
     def __init__(
-        self, project: Project, overrides: dict[str, Any], account: str | None, note: Callable[[str], None]
+        self,
+        project: Project,
+        overrides: dict[str, Any],
+        account: str | None,
+        pilots: Pilots,
+        note: Callable[[str], None],
     ) -> None:
         self.project = project
         self.overrides = overrides
         self.account = account
+        self.pilots = pilots
         self.note = note
         self.runs: dict[str, PlannedRun] = {}
         self.errors: list[Problem] = []
@@ -191,9 +189,6 @@ class _Builder:
     def _add(self, site: Site, study: Study) -> None:
         if study.kind == "search":
             raise BadInput(study.problem(("kind",), "searches can't be planned by this version", allowed="sweep"))
-        if study.walltime == "auto":
-            message = "`walltime: auto` needs measured runs, which this version can't use yet"
-            raise BadInput(study.problem(("walltime",), message, hint='for example walltime: "00:30:00"'))
         account, paths = self._needs(site)
         if paths is None:
             return
@@ -202,7 +197,7 @@ class _Builder:
         self.warnings += barren(study, found)
         if maker.data.warning:
             self._unseen.setdefault((site.name, study.data.name if study.data else None), maker.data.warning)
-        parts = [maker.part(point) for point in found]
+        parts = maker.parts(found, self.pilots)
         self.warnings += maker.unknowns
         self._keep(maker, parts)
 
@@ -222,12 +217,20 @@ class _Builder:
             where = "there twice, because `when` makes points equal" if other == study.name else f"in study {other} too"
             message = f"{maker.site.name}: {count} runs of study {study.name} are {where}, and are measured once"
             self.warnings.append(Problem(message))
+        if study.pack == "serial":
+            own = dict(zip(own, maker.packed(list(own.values())), strict=True))
         ids = list(own)
-        first_index = smallest([part.size for part, _ in own.values()]) if study.gate else None
+        # the first run of a ladder is its gate: the head ends the ladder when it fails
+        gates = study.gate and study.pack != "serial"
+        first_index = smallest([part.size for part, _ in own.values()]) if gates else None
         if first_index is not None:
             ids.insert(0, ids.pop(first_index))
+        opened: set[int | None] = set()
         for place, run_id in enumerate(ids):
             gate = first_index is not None and place == 0
+            if study.gate and study.pack == "serial":
+                gate = own[run_id][0].ladder is not None and own[run_id][0].ladder not in opened
+                opened.add(own[run_id][0].ladder)
             gated = first_index is not None and place > 0
             part, repeat = own[run_id]
             self.runs[run_id] = maker.run(part, repeat, run_id, order=len(self.runs), gate=gate, gated=gated)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,19 @@ from campaign.errors import Problem
 from campaign.plan import dataset, identity
 from campaign.plan.check import check, unknowns
 from campaign.plan.expand import Point
+from campaign.plan.ladder import Ladder, Rung, ladders
 from campaign.plan.model import PlannedRun, Price
+from campaign.plan.order import smallest
 from campaign.plan.price import price
 from campaign.plan.shape import Shape, Shaper, batches
+from campaign.plan.walltime import PILOT_S, WAITS, Pilot, estimate
 from campaign.project import SitePaths
 from campaign.site import Site
+from campaign.slurm.durations import format_duration
 from campaign.study import SHAPE, Study
+
+Pilots = Callable[[str, str], Sequence[Pilot]]
+"""(site, series) -> measured runs."""
 
 _SCHEDULING = ("reservation", "constraint", "switches", "exclude", "nodelist", "mail")
 
@@ -39,6 +47,10 @@ class Part:
     problems: tuple[Problem, ...]
     words: dict[str, str]
     """What a command's placeholders stand for, without the repeat."""
+    walltime_why: str | None
+    """How `walltime: auto` came to its value."""
+    ladder: int | None = None
+    allocation_nodes: int | None = None
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -52,9 +64,8 @@ class RunMaker:
     def __init__(self, site: Site, study: Study, account: str | None, paths: SitePaths) -> None:
         self.site, self.study, self.account = site, study, account
         self.data = dataset.find(site, study, paths.data)
-        self.walltime_s = int(study.walltime)
         self.unknowns: list[Problem] = []
-        self._shaper = Shaper(site, study, self.walltime_s)
+        self._shaper = Shaper(site, study)
         self._checked: dict[Shape, list[Problem]] = {}
         self._prices: dict[Shape, Price] = {}
         self._shared = self._make_shared()
@@ -80,16 +91,50 @@ class RunMaker:
             "retry": study.retry.model_dump(),
             "pack": study.pack,
             "account": self.account,
-            "walltime_s": self.walltime_s,
             "revision": study.revision,
             "image_digest": _image_digest(site.container.image),
             "baseline": study.baseline,
             **chosen,
         }
 
-    def part(self, point: Point) -> Part:
-        """A point with its resources, price and problems."""
-        shape = self._shaper.shape(point)
+    def parts(self, found: Sequence[Point], pilots: Pilots) -> list[Part]:
+        """All points with their resources, prices and problems. `pilots`: what was measured of a series."""
+        if self.study.walltime != "auto":
+            return [self._part(point, int(self.study.walltime)) for point in found]
+        return self._timed([self._part(point, self._pilot_s()) for point in found], pilots)
+
+    def _pilot_s(self) -> int:
+        """Walltime of a run that nothing is known of."""
+        partition = self.site.partitions[self.site.default_partition]
+        return int(min(partition.default_time or PILOT_S, partition.max_time or math.inf))
+
+    def _timed(self, parts: Sequence[Part], pilots: Pilots) -> list[Part]:
+        """`walltime: auto`: from pilots of the series; without one its smallest point is the pilot, others wait."""
+        series: dict[str, list[Part]] = {}
+        for part in parts:
+            series.setdefault(part.series, []).append(part)
+        first = {name: smallest([part.size for part in group]) for name, group in series.items()}
+        leads = {id(series[name][index]) for name, index in first.items() if index is not None}
+        return [self._timed_part(part, pilots(self.site.name, part.series), id(part) in leads) for part in parts]
+
+    def _timed_part(self, part: Part, measured: Sequence[Pilot], lead: bool) -> Part:
+        if part.problems:
+            return part
+        if measured:
+            scales = self.study.scaling != "none"
+            sizes = {"nodes": part.shape.nodes, "world_size": part.shape.world_size}
+            found = estimate(measured, **sizes, scales=scales)
+            return self._part(part.point, found.walltime_s, found.text)
+        if lead:
+            return dataclasses.replace(part, walltime_why="pilot: nothing of its series has been measured yet")
+        hint = (
+            "`campaign submit` queues the smallest point; when it is done, plan again (`campaign run` does it itself)"
+        )
+        waits = self.study.problem(("walltime",), WAITS, hint=hint)
+        return dataclasses.replace(part, problems=(waits,))
+
+    def _part(self, point: Point, walltime_s: int, why: str | None = None) -> Part:
+        shape = self._shaper.shape(point, walltime_s)
         problems = list(self._problems(shape))
         local, whole, wrong = batches(self.study, point.params, shape.world_size)
         problems += wrong
@@ -99,9 +144,46 @@ class RunMaker:
         params = {name: value for name, value in point.params.items() if name not in SHAPE[:2]}
         fields = self._identity(shape, params)
         words = self._words(shape, params, local, whole)
+        if self.study.pack == "concurrent":
+            message = "runs can't be packed side by side by this version"
+            problems.append(self.study.problem(("pack",), message, allowed="false | serial"))
         problems += self._unfilled(words)
         price = self._price(shape)
-        return Part(point, shape, price, series, params, fields, local, whole, tuple(problems), words)
+        return Part(point, shape, price, series, params, fields, local, whole, tuple(problems), words, why)
+
+    def packed(self, own: Sequence[tuple[Part, int]]) -> list[tuple[Part, int]]:
+        """`pack: serial`: the runs that can run, placed in shared allocations; all others as they were."""
+        able = [index for index, (part, _) in enumerate(own) if not part.problems]
+        rungs = [
+            Rung(own[index][0].shape, own[index][1], self._shaper.named_partition(own[index][0].point))
+            for index in able
+        ]
+        placed = list(own)
+        for number, ladder in enumerate(ladders(self.site, rungs)):
+            for member in ladder.members:
+                part, repeat = own[able[member]]
+                placed[able[member]] = self._on(ladder, number, part), repeat
+        return placed
+
+    def _on(self, ladder: Ladder, number: int, part: Part) -> Part:
+        """A part as a rung of this ladder: its partition, the price of the whole allocation."""
+        whole = dataclasses.replace(
+            part.shape, partition=ladder.partition, nodes=ladder.nodes, walltime_s=ladder.walltime_s
+        )
+        if ladder.refused is None:
+            problems = self._problems(whole)
+        else:
+            message = (
+                f"a ladder of {len(ladder.members)} runs on {ladder.nodes} nodes takes "
+                f"{format_duration(ladder.walltime_s)}, and no partition of {self.site.name} admits it"
+            )
+            hint = "a shorter walltime, fewer points, or pack: false"
+            problems = [self.study.problem(("pack",), message, allowed=ladder.refused, hint=hint)]
+        shape = dataclasses.replace(part.shape, partition=ladder.partition)
+        charged = self._price(dataclasses.replace(shape, nodes=ladder.nodes))
+        return dataclasses.replace(
+            part, shape=shape, price=charged, problems=tuple(problems), ladder=number, allocation_nodes=ladder.nodes
+        )
 
     def _identity(self, shape: Shape, params: dict[str, Any]) -> dict[str, Any]:
         data = self.data.value
@@ -159,7 +241,7 @@ class RunMaker:
                 ranks_per_node=shape.ranks_per_node,
                 cpus_per_rank=shape.cpus_per_rank,
                 gpus_per_rank=shape.gpus_per_rank,
-                hours=self.walltime_s / 3600,
+                hours=shape.walltime_s / 3600,
             )
         return self._prices[key]
 
@@ -193,6 +275,10 @@ class RunMaker:
             partition=shape.partition,
             qos=shape.qos,
             memory_bytes=shape.memory_bytes,
+            walltime_s=shape.walltime_s,
+            walltime_why=part.walltime_why,
+            ladder=part.ladder,
+            allocation_nodes=part.allocation_nodes,
             price=part.price,
             problems=part.problems,
             **self._shared,

@@ -90,6 +90,12 @@ class PlannedRun:
     price: Price
     baseline: str | dict[str, Any] = "smallest"
     """Point that speedup is measured against: "smallest" or {axis: value}."""
+    ladder: int | None = None
+    """Of `pack: serial`: runs of one study and site with the same number share an allocation, in plan order."""
+    allocation_nodes: int | None = None
+    """Nodes of that allocation, which is what is charged; None: the run's own."""
+    walltime_why: str | None = None
+    """How `walltime: auto` came to its value; None when the study says it."""
     problems: tuple[Problem, ...] = ()
     """Why this run can't run here; empty for a run that can be submitted."""
 
@@ -118,6 +124,11 @@ class PlannedRun:
             self.memory_bytes,
             self.walltime_s,
         )
+
+    def placement(self) -> tuple[Any, ...]:
+        """What runs of one serial ladder share beside their nodes."""
+        return (self.site, self.study, self.partition, self.qos, self.account, self.reservation, self.constraint,
+                self.switches, self.exclude, self.nodelist, self.mail, self.ladder)  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; `from_json` gives the same run back. Mappings are shared with the run, not copied."""

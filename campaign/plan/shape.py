@@ -41,17 +41,16 @@ class Shape:
 class Shaper:
     """Resolves the points of one study on one site; equal requests are resolved once."""
 
-    def __init__(self, site: Site, study: Study, walltime_s: int) -> None:
+    def __init__(self, site: Site, study: Study) -> None:
         self.site = site
         self.study = study
-        self.walltime_s = walltime_s
         self._partitions: dict[tuple[Any, ...], tuple[str, tuple[Problem, ...]]] = {}
 
-    def shape(self, point: Point) -> Shape:
-        """The resources of a point, with every reason why they can't be resolved."""
+    def shape(self, point: Point, walltime_s: int) -> Shape:
+        """The resources of a point for so long, with every reason why they can't be resolved."""
         problems: list[Problem] = []
         nodes = self._amount("nodes", point, problems, site_value=1) or 1
-        partition, reasons = self._partition(point, nodes)
+        partition, reasons = self._partition(point, nodes, walltime_s)
         problems += reasons
         node = self.site.node_of(partition)
         ranks = self._amount("ranks_per_node", point, problems, self._site_ranks(partition)) or 1
@@ -67,7 +66,7 @@ class Shaper:
             cpus_per_rank=cpus,
             gpus_per_rank=gpus or 0,
             memory_bytes=self._memory(partition, ranks, cpus, gpus or 0),
-            walltime_s=self.walltime_s,
+            walltime_s=walltime_s,
             problems=tuple(problems),
         )
 
@@ -113,11 +112,16 @@ class Shaper:
         share = min(1.0, max(shares)) or 1.0
         return int(node.usable_bytes * share) // MEBIBYTE * MEBIBYTE
 
-    def _partition(self, point: Point, nodes: int) -> tuple[str, tuple[Problem, ...]]:
-        named = point.axes.get("partition", self.study.resources.partition)
-        key = (named, nodes)
+    def named_partition(self, point: Point) -> str | None:
+        """The partition that axis or study ask for; None: by size."""
+        named: str | None = point.axes.get("partition", self.study.resources.partition)
+        return named
+
+    def _partition(self, point: Point, nodes: int, walltime_s: int) -> tuple[str, tuple[Problem, ...]]:
+        named = self.named_partition(point)
+        key = (named, nodes, walltime_s)
         if key not in self._partitions:
-            self._partitions[key] = self._named(named, point) if named else self._by_size(nodes)
+            self._partitions[key] = self._named(named, point) if named else self._by_size(nodes, walltime_s)
         return self._partitions[key]
 
     def _named(self, name: str, point: Point) -> tuple[str, tuple[Problem, ...]]:
@@ -128,20 +132,20 @@ class Shaper:
         problem = self.study.problem(path, f"{self.site.name} has no partition `{name}`", value=name, allowed=allowed)
         return self.site.default_partition, (problem,)
 
-    def _by_size(self, nodes: int) -> tuple[str, tuple[Problem, ...]]:
+    def _by_size(self, nodes: int, walltime_s: int) -> tuple[str, tuple[Problem, ...]]:
         """The first of `partition_by_size` that admits nodes and walltime and isn't down."""
         site = self.site
         if not site.partition_by_size:
             return site.default_partition, ()
         reasons = {}
         for name in site.partition_by_size:
-            against = refusals(site.partitions[name], nodes, self.walltime_s)
+            against = refusals(site.partitions[name], nodes, walltime_s)
             if not against:
                 return name, ()
             reasons[name] = ", ".join(against.values())
         path = self.study.axis_paths().get("nodes", ("resources", "nodes"))
         shown = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        message = f"no partition of {site.name} admits {nodes} nodes for {format_duration(self.walltime_s)}"
+        message = f"no partition of {site.name} admits {nodes} nodes for {format_duration(walltime_s)}"
         return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown),)
 
 

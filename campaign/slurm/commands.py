@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 from campaign.slurm.jobscope import JOB_SCOPED
 from campaign.slurm.queries import (
+    CHARGE_FIELDS,
     SACCT_FIELDS,
     SQUEUE_FORMAT,
+    Charge,
     ClusterConfig,
     JobReport,
+    parse_charges,
     parse_config,
     parse_sacct,
     parse_squeue,
@@ -87,6 +90,13 @@ def sacct(site: str, users: Iterable[str], since: str) -> list[JobReport] | Answ
     """Jobs of `users` that accounting knows since `since` (UTC, ISO 8601); an `Answer` when the query failed."""
     answer = run(site, ["sacct", "-X", "-P", "-n", "-u", ",".join(users), "-S", since[:19], "-o", SACCT_FIELDS])
     return parse_sacct(answer.stdout) if answer.ok else answer
+
+
+def charges(site: str, job_ids: Sequence[str], since: str) -> list[Charge] | Answer:
+    """What these jobs (arrays whole) held, from accounting since `since` (UTC); an `Answer` when the query failed."""
+    command = ["sacct", "-X", "-P", "-n", "-j", ",".join(job_ids), "-S", since[:19], "-o", CHARGE_FIELDS]
+    answer = run(site, command)
+    return parse_charges(answer.stdout) if answer.ok else answer
 
 
 def scancel(site: str, name: str, targets: Sequence[str]) -> Answer:

@@ -63,6 +63,48 @@ def parse_squeue(text: str) -> list[JobReport]:
     return reports
 
 
+CHARGE_FIELDS = "JobID,ElapsedRaw,AllocNodes,AllocCPUS,AllocTRES"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What accounting says that one ended job array element held."""
+
+    job_id: str
+    array_index: int | None
+    elapsed_s: int
+    nodes: int
+    cpus: int
+    """As this Slurm counts them: cores or hardware threads."""
+    gpus: int | None
+    """None: the cluster doesn't account for GPUs."""
+    billing: int | None
+    """The cluster's own weight of what was held (TRESBillingWeights); None: not said."""
+
+
+def parse_charges(text: str) -> list[Charge]:
+    """Rows of `sacct -X -P -n -o CHARGE_FIELDS`; jobs that never held a node are left out."""
+    charges = []
+    for line in text.splitlines():
+        parts = line.split("|")
+        match = _SACCT_ID.match(parts[0])
+        if len(parts) != 5 or match is None or match["indices"] or not all(part.isdigit() for part in parts[1:4]):
+            continue
+        held = _tres(parts[4])
+        elapsed_s, nodes, cpus = (int(part) for part in parts[1:4])
+        if not nodes or "node" not in held:  # a job that waits is said to hold what it asks for, without TRES
+            continue
+        index = None if match["index"] is None else int(match["index"])
+        charges.append(Charge(match["job"], index, elapsed_s, nodes, cpus, held.get("gres/gpu"), held.get("billing")))
+    return charges
+
+
+def _tres(text: str) -> dict[str, int]:
+    """`billing=48,cpu=48,gres/gpu=4,mem=480000M,node=1` as integers; what isn't a plain number is left out."""
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name: int(number) for name, _, number in pairs if number.isdigit()}
+
+
 _SACCT_ID = re.compile(r"^(?P<job>\d+)(?:_(?:(?P<index>\d+)|\[(?P<indices>[^\]]*)\]))?(?:\+\d+)?$")
 
 

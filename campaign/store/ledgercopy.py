@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow
 
-LEDGER_SCHEMA = 1
+LEDGER_SCHEMA = 2
 FACT = "ledger"
 NO_LEDGER = "none"
 _CHANGE_COUNTER = struct.Struct(">I")

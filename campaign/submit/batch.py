@@ -6,16 +6,15 @@ import hashlib
 import json
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import campaign
 from campaign.errors import BadInput, Problem
 from campaign.job.spec import SPECS_FILE, RunSpec
+from campaign.plan.ladder import START_S
 from campaign.plan.model import PlannedRun
 
 if TYPE_CHECKING:
@@ -53,13 +52,30 @@ class Batch:
 
     @property
     def first(self) -> PlannedRun:
-        """The run whose shape all share."""
+        """The run whose placement (partition, account and so on) all share."""
         return self.elements[0][0].run
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of one array element: those of its largest run."""
+        return max(item.run.nodes for _, item in self.placed())
+
+    @property
+    def cores(self) -> int:
+        """Cores per node: what the run that wants most asks for."""
+        return max(item.run.cpus_per_rank * item.run.ranks_per_node for _, item in self.placed())
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Per node; None: nothing is asked."""
+        return max((item.run.memory_bytes for _, item in self.placed() if item.run.memory_bytes), default=None)
 
     @property
     def walltime_s(self) -> int:
         """Walltime of one array element: packed runs come one after another."""
-        return max(sum(item.run.walltime_s for item in items) for items in self.elements)
+        return max(
+            sum(item.run.walltime_s for item in items) + (START_S if len(items) > 1 else 0) for items in self.elements
+        )
 
     @property
     def signal_lead_s(self) -> int:
@@ -80,12 +96,12 @@ def make_batches(project: Project, site: Site, items: Iterable[Item]) -> list[Ba
 
 
 def _elements(items: Iterable[Item]) -> dict[tuple[Any, ...], list[tuple[Item, ...]]]:
-    """Array elements by resource shape; `pack: serial` puts a study's runs of one shape into one element."""
+    """Array elements by resource shape; of `pack: serial` every ladder is one element, in a batch of its own."""
     single: dict[tuple[Any, ...], list[tuple[Item, ...]]] = {}
     packed: dict[tuple[Any, ...], list[Item]] = {}
     for item in items:
         if item.run.pack == "serial":
-            packed.setdefault((*item.run.shape(), item.run.study), []).append(item)
+            packed.setdefault(item.run.placement(), []).append(item)
         else:
             single.setdefault(item.run.shape(), []).append((item,))
     for key, together in packed.items():
@@ -119,11 +135,10 @@ def cut(project: Project, site: Site, batches: Sequence[Batch], jobs: int) -> li
     return kept
 
 
-def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project) -> None:
+def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project, origin: Mapping[str, Any]) -> None:
     """Write `specs.jsonl` into the submit folder: whole, on disk, before anything is queued."""
     batch.submit_dir.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(16)
-    origin = provenance(project.root)
     shared = project.config.group_readable
     lines = [
         make_spec(batch, index, item, site, paths, project.root, token, origin, group_readable=shared).to_line()
@@ -172,6 +187,8 @@ def make_spec(
         params=run.params,
         data=data,
         nodes=run.nodes,
+        allocation_nodes=batch.nodes,
+        gate=run.gate and run.pack == "serial",
         ranks_per_node=run.ranks_per_node,
         cpus_per_rank=run.cpus_per_rank,
         gpus_per_rank=run.gpus_per_rank,
@@ -222,20 +239,3 @@ def node_gpus(site: Site, run: PlannedRun) -> int:
 def head_command(batch: Batch, site: Site) -> list[str]:
     """argv of the head: its interpreter never takes modules from the working directory (-P)."""
     return [site.software.python or sys.executable, "-P", "-m", "campaign.job.head", str(batch.submit_dir)]
-
-
-def provenance(root: Path) -> dict[str, Any]:
-    """Commit of the project folder, if it is a git work tree, and campaign's own version."""
-
-    def git(*args: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(root), *args], capture_output=True, text=True, timeout=10, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = git("rev-parse", "HEAD")
-    dirty = None if commit is None else bool(git("status", "--porcelain", "--untracked-files=no"))
-    return {"commit": commit, "dirty": dirty, "versions": {"campaign": campaign.__version__}}

@@ -91,9 +91,9 @@ def slurm_executor(batch: Batch, site: Site) -> SlurmExecutor:
         "account": run.account,
         "partition": run.partition,
         "qos": run.qos,
-        "nodes": run.nodes,
+        "nodes": batch.nodes,
         "ntasks_per_node": 1,
-        "cpus_per_task": cpus_per_node(site, run.cpus_per_rank * run.ranks_per_node, run.partition),
+        "cpus_per_task": cpus_per_node(site, batch.cores, run.partition),
         "time": math.ceil(batch.walltime_s / 60),
         "constraint": run.constraint,
         "exclude": run.exclude,
@@ -105,7 +105,7 @@ def slurm_executor(batch: Batch, site: Site) -> SlurmExecutor:
         "setup": setup_lines(site),
         "additional_parameters": _additional(batch, site),
     }
-    gpus = node_gpus(site, run)
+    gpus = max(node_gpus(site, item.run) for _, item in batch.placed())
     if gpus and site.scheduler.gpu_request == "gres":
         parameters["gres"] = f"gpu:{gpus}"
     elif gpus and site.scheduler.gpu_request == "gpus-per-node":
@@ -148,7 +148,7 @@ def _additional(batch: Batch, site: Site) -> dict[str, Any]:
         "switches": run.switches,
         "mail-user": run.mail,
         "mail-type": "END,FAIL" if run.mail else None,
-        "mem": f"{math.ceil(run.memory_bytes / MIB)}M" if run.memory_bytes else None,
+        "mem": f"{math.ceil(batch.memory_bytes / MIB)}M" if batch.memory_bytes else None,
     }
     options.update({name: value for name, value in named.items() if value is not None})
     options.update(site.scheduler.sbatch_args)

@@ -19,7 +19,8 @@ from typing import Any, Self
 from campaign.errors import BadInput, NotNow, Problem
 from campaign.plan.model import Plan, PlannedRun
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: the tables `charges` and `origins`. An older ledger is brought up when it is opened."""
 
 
 def now() -> str:
@@ -30,6 +31,12 @@ def now() -> str:
 def age_s(moment: str) -> float:
     """Seconds since a ledger time."""
     return (datetime.now(UTC) - datetime.fromisoformat(moment.replace("Z", "+00:00"))).total_seconds()
+
+
+def seconds_between(started: str, ended: str) -> float:
+    """Seconds from one ledger time to another."""
+    first, last = (datetime.fromisoformat(moment.replace("Z", "+00:00")) for moment in (started, ended))
+    return (last - first).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +88,15 @@ class Ledger:
                         hint="update campaign to the version that wrote it: pip install -U campaign",
                     )
                 )
+            if found < SCHEMA:
+                self._make(f"UPDATE meta SET value = '{SCHEMA}' WHERE key = 'schema';")
         elif write:
-            sql = resources.files("campaign.submit").joinpath("schema.sql").read_text(encoding="utf-8")
-            self.db.executescript("BEGIN IMMEDIATE;" + sql + "COMMIT;")
+            self._make()
+
+    def _make(self, more: str = "") -> None:
+        """Create what isn't there yet, in one transaction."""
+        sql = resources.files("campaign.submit").joinpath("schema.sql").read_text(encoding="utf-8")
+        self.db.executescript(f"BEGIN IMMEDIATE;{sql}{more}COMMIT;")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -155,6 +168,23 @@ class Ledger:
             done=sum(state == "done" for state in known.values()),
             superseded=superseded,
         )
+
+    def plan_before(self, plan: Plan) -> str | None:
+        """The id of the newest other plan with a run of the same study on the same site; None when there is none."""
+        pairs = sorted({(run.site, run.study) for run in plan.runs})
+        for row in self.query("SELECT plan_id FROM plans WHERE plan_id <> ? ORDER BY created DESC", (plan.plan_id,)):
+            for site, study in pairs:
+                sql = (
+                    "SELECT 1 FROM plan_runs JOIN runs USING (run_id) WHERE plan_runs.plan_id = ? AND site = ? "
+                    "AND study = ? LIMIT 1"
+                )
+                if self.query(sql, (row["plan_id"], site, study)):
+                    return str(row["plan_id"])
+        return None
+
+    def states(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """States of those of the runs that the ledger knows."""
+        return self._states(list(run_ids))
 
     def _states(self, ids: Sequence[str]) -> dict[str, str]:
         states: dict[str, str] = {}

@@ -1,6 +1,6 @@
 -- The ledger: what was planned and submitted. Times are UTC text, YYYY-MM-DDTHH:MM:SS.ffffffZ.
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-INSERT OR IGNORE INTO meta VALUES ('schema', '1');
+INSERT OR IGNORE INTO meta VALUES ('schema', '2');
 
 CREATE TABLE IF NOT EXISTS plans (
   seq       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -91,4 +91,28 @@ CREATE TABLE IF NOT EXISTS polls (
   at      TEXT NOT NULL,              -- last attempt
   ok_at   TEXT,                       -- last answer
   error   TEXT                        -- why the last attempt failed
+) STRICT, WITHOUT ROWID;
+
+-- Since schema 2: what accounting says that an array element held (`campaign cost` asks for it once the job has ended).
+CREATE TABLE IF NOT EXISTS charges (
+  site        TEXT NOT NULL,
+  tag         TEXT NOT NULL,
+  array_index INTEGER NOT NULL,
+  elapsed_s   INTEGER NOT NULL,
+  nodes       INTEGER NOT NULL,
+  cpus        INTEGER NOT NULL,       -- as the site's Slurm counts them
+  gpus        INTEGER,                -- NULL: the cluster doesn't account for GPUs
+  billing     INTEGER,                -- the cluster's own weight; NULL: not said
+  seen_at     TEXT NOT NULL,
+  PRIMARY KEY (site, tag, array_index)
+) STRICT, WITHOUT ROWID;
+
+-- Since schema 2: which code was submitted, once per sbatch. NULL: the project is in no git work tree.
+CREATE TABLE IF NOT EXISTS origins (
+  site      TEXT NOT NULL,
+  tag       TEXT NOT NULL,
+  commit_id TEXT,
+  dirty     INTEGER,
+  version   TEXT NOT NULL,            -- of campaign
+  PRIMARY KEY (site, tag)
 ) STRICT, WITHOUT ROWID;

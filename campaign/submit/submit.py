@@ -19,6 +19,8 @@ from campaign.submit.executors import Refused, Uncertain, sbatch, script_text, s
 from campaign.submit.gate import Held, hold_gated
 from campaign.submit.guard import guard_cluster
 from campaign.submit.ledger import Ledger
+from campaign.submit.limits import room, within_cap
+from campaign.submit.origin import note_origin, provenance
 from campaign.words import count as number
 
 if TYPE_CHECKING:
@@ -96,6 +98,9 @@ def _submittable(project: Project, ledger: Ledger, run_ids: Iterable[str], repor
     """Rows that may be queued now; the report says which are held back or have changed files."""
     rows = [row for row in ledger.run_rows(run_ids) if row["state"] == "planned" and row["superseded_by"] is None]
     rows, report.held = hold_gated(ledger, _unchanged(project, rows, report))
+    rows, over = within_cap(project.config, ledger, rows)
+    if over is not None:
+        report.limited.append(over)
     return rows
 
 
@@ -143,28 +148,13 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
         for row in rows
     ]
     batches = make_batches(project, site, items)
-    room = site.scheduler.limits.submit_jobs
-    if room is None or site.scheduler.kind == "local":
-        return batches
-    active = ledger.query(
-        "SELECT count(*) FROM (SELECT DISTINCT tag, array_index FROM jobs WHERE site = ? AND state IN "
-        "('submitting', 'queued', 'running', 'unknown'))",
-        (site.name,),
-    )[0][0]
+    free = room(project.config, ledger, site)
     wanted = sum(len(batch.elements) for batch in batches)
-    left = max(0, room - active)
-    if wanted > left:
-        report.full_sites.add(site.name)
-        report.limited.append(
-            Problem(
-                f"{site.name} allows {number(room, 'job')} at once, {active} are there: "
-                f"{number(wanted - left, 'job')} stay planned",
-                key="scheduler.limits.submit_jobs",
-                value=room,
-                hint="campaign submit  (again, when jobs have ended)",
-            )
-        )
-    return cut(project, site, batches, left)
+    if free is None or wanted <= free.left:
+        return batches
+    report.full_sites.add(site.name)
+    report.limited.append(free.problem(wanted))
+    return cut(project, site, batches, free.left)
 
 
 def _tries(ledger: Ledger, run_id: str, attempt: int) -> int:
@@ -197,7 +187,9 @@ def _send(project: Project, ledger: Ledger, site: Site, batch: Batch, report: Su
     """Queue one batch whose intent is noted. False when further batches for this site make no sense now."""
     local = site.scheduler.kind == "local"
     try:
-        write_specs(batch, site, project.site_paths(site), project)
+        origin = provenance(project.root)
+        write_specs(batch, site, project.site_paths(site), project, origin)
+        note_origin(ledger, site.name, batch.tag, origin)
         if local:
             job_id, digest = start_local_queue(batch, site), None
         else:

@@ -75,6 +75,7 @@ CASES: dict[str, list[Case]] = {
     "show": [ok("{run}"), ok("{failed}"), bad("zzzz"), bad()],
     "logs": [ok("{run}"), ok("{failed}", "--failed"), bad("zzzz")],
     "collect": [ok(), ok("--rebuild"), bad("--where", "1 ="), bad(where="outside")],
+    "cost": [ok(), ok("--no-refresh"), bad(where="outside")],
     "sql": [
         ok("SELECT site, world_size, epoch_time_s, speedup, efficiency FROM scaling"),
         ok("SELECT * FROM jobs"),

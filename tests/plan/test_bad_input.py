@@ -36,7 +36,6 @@ WRONG: dict[str, tuple[str, int, str, str]] = {
     "walltime of nothing": (changed(STUDY, ('"00:30:00"', '"0"')), 10, "walltime", "more than zero"),
     "endless walltime": (changed(STUDY, ('"00:30:00"', "UNLIMITED")), 10, "walltime", "Slurm time"),
     "no walltime": (changed(STUDY, ('walltime: "00:30:00"\n', "")), 1, "walltime", "missing"),
-    "walltime auto": (changed(STUDY, ('"00:30:00"', "auto")), 10, "walltime", "can't use yet"),
     "axis without values": (changed(STUDY, ("[1, 2, 4]", "[]")), 7, "axes.nodes", "would make no run"),
     "axis excluded": (
         STUDY + "exclude: [{strategy: ddp}, {strategy: fsdp2}]\n", 11, "exclude", "leaves no point",

@@ -233,11 +233,3 @@ def test_a_shared_node_is_charged_by_its_share(make_project: Make) -> None:
     price = build_plan(make_project(site), ["tiny"], overrides=overrides).runs[0].price
     # one GPU of four on 2 nodes for half an hour
     assert (price.gpu_h, price.node_h, price.site_units) == (1.0, 0.25, 12.0)
-
-
-def test_a_plan_above_the_cap_is_warned_of(make_project: Make) -> None:
-    project = make_project(files={"campaign.yaml": "schema: 1\ncaps:\n  gpu_hours: 10\n"})
-    (warning,) = [problem for problem in build_plan(project, ["tiny"]).warnings if problem.key == "caps.gpu_hours"]
-    # 2 strategies x 2 repeats x 7 nodes x 4 GPUs x 0.5 h
-    assert "56 GPU-h" in warning.message
-    assert (warning.file, warning.line) == ("campaign.yaml", 3)

@@ -1,0 +1,80 @@
+"""`campaign cost`: what runs have cost, planned against held against charged."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from campaign.cli.common import Context, flags
+from campaign.cli.plantext import budget_line
+from campaign.cli.render import table
+from campaign.submit.ledger import Ledger
+
+if TYPE_CHECKING:
+    from campaign.submit.charges import Cost
+
+EXAMPLES = """\b
+Examples:
+  campaign cost                    planned, held and charged hours by site and study
+  campaign cost --no-refresh       from what is known, without asking accounting
+  campaign cost --json | jq '.data.studies[] | {site, study, charged_gpu_h}'
+"""
+HEADINGS = ("site", "study", "attempts", "planned", "held", "charged", "of plan", "node-h", "CPU-h", "billing-h", "")
+
+
+@click.command(epilog=EXAMPLES)
+@flags
+@click.option("--refresh/--no-refresh", default=True, help="Ask accounting for ended jobs it hasn't answered for yet.")
+def cost(context: Context, refresh: bool) -> None:
+    """Show what runs have cost: planned, held and charged.
+
+    GPU-hours of attempts that have ended. Planned: at their whole walltime; held: from start to end; charged: what the
+    site's accounting (sacct) says that the jobs held, start-up and packed runs' gaps included.
+    """
+    from campaign.submit.budget import budget
+    from campaign.submit.charges import costs, update_charges
+
+    project = context.project
+    with Ledger.open(project.ledger_path) as ledger:
+        if refresh:
+            for warning in update_charges(project, ledger, note=context.note).warnings:
+                context.warn(warning)
+        found = costs(ledger)
+        state = budget(project.config, ledger)
+    context.data = {
+        "studies": [dataclasses.asdict(one) for one in found],
+        "budget": {**dataclasses.asdict(state), "planned_gpu_h": 0.0, "share": state.share(0.0)},
+    }
+    if not found:
+        context.say("no run has ended yet")
+        return
+    context.say("GPU-hours of attempts that have ended:")
+    context.say(table(HEADINGS, [_cells(one) for one in found], right=range(2, 10)))
+    if line := budget_line(context.data["budget"]):
+        context.say(line.replace("with this plan at most ", ""))
+
+
+def _cells(one: Cost) -> list[str]:
+    share = None
+    if one.charged_gpu_h is not None and one.planned_gpu_h:
+        share = one.charged_gpu_h / one.planned_gpu_h
+    left = one.elements - one.charged_elements
+    return [
+        one.site,
+        one.study,
+        str(one.attempts),
+        _hours(one.planned_gpu_h),
+        _hours(one.held_gpu_h),
+        _hours(one.charged_gpu_h),
+        "?" if share is None else f"{share:.0%}",
+        _hours(one.charged_node_h if one.charged_node_h is not None else one.held_node_h),
+        _hours(one.charged_cpu_h),
+        _hours(one.charged_billing_h),
+        f"{left} jobs without a charge" if left and one.charged_elements else "",
+    ]
+
+
+def _hours(value: Any) -> str:
+    return "?" if value is None else f"{value:.4g}"

@@ -1,0 +1,74 @@
+"""Measured runs as pilots of `walltime: auto`: from the ledger and from the runs' records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from sqlite3 import Row
+from typing import TYPE_CHECKING
+
+from campaign.plan.walltime import Pilot
+from campaign.submit.ledger import seconds_between
+
+if TYPE_CHECKING:
+    from campaign.submit.ledger import Ledger
+
+Pilots = Callable[[str, str], list[Pilot]]
+"""(site, series) -> what was measured there."""
+
+NEWEST = 20
+"""Pilots of one series that are read; the newest tell most."""
+
+FIRST = ("first_step", "first_batch", "launched")
+"""Phases that end the start-up, best first."""
+
+DONE = (
+    "SELECT run_id, nodes, world_size, attempts, run_root FROM runs WHERE site = ? AND series = ? AND state = 'done' "
+    "ORDER BY changed DESC LIMIT ?"
+)
+
+
+def pilots(ledger: Ledger) -> Pilots:
+    """Looks pilots up in this ledger; every series is read once."""
+    known: dict[tuple[str, str], list[Pilot]] = {}
+
+    def look(site: str, series: str) -> list[Pilot]:
+        if (site, series) not in known:
+            rows = ledger.query(DONE, (site, series, NEWEST))
+            found = [_pilot(row["run_id"], row["nodes"], row["world_size"], _folder(row)) for row in rows]
+            known[site, series] = [pilot for pilot in found if pilot is not None]
+        return known[site, series]
+
+    return look
+
+
+def _folder(row: Row) -> Path:
+    run_id, root, attempt = str(row["run_id"]), str(row["run_root"]), int(row["attempts"])
+    return Path(root) / "runs" / run_id[:2] / run_id / f"a{attempt}"
+
+
+def _pilot(run_id: str, nodes: int, world_size: int, folder: Path) -> Pilot | None:
+    """The pilot that a record tells of; None when there is none, or it says too little."""
+    try:
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        whole_s = seconds_between(record["started"], record["ended"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    startup_s = min(_startup_s(folder / "events.parquet"), whole_s)
+    return Pilot(run_id, nodes, world_size, startup_s, whole_s - startup_s)
+
+
+def _startup_s(events: Path) -> float:
+    """Seconds until the slowest rank had its first step; 0 when the record doesn't say."""
+    if not events.exists():
+        return 0.0
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(events, columns=["name", "t_us"], filters=[("kind", "=", "phase"), ("name", "in", FIRST)])
+    for name in FIRST:
+        latest = pc.max(table.filter(pc.equal(table["name"], name))["t_us"]).as_py()
+        if latest is not None:
+            return float(latest) / 1e6
+    return 0.0
