@@ -178,5 +178,5 @@ def in_node(testbed: Testbed, node: str, *argv: str) -> str:
     """Run a command in a node's mount namespace, past Slurm."""
     process = testbed.pids.process(f"node-{node}")
     assert process is not None
-    command = ["nsenter", "-t", str(process.pid), "-m", *argv]
+    command = ["nsenter", "-t", str(process.pid), "-m", "--root", *argv]  # its root: that of a chroot, too
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
