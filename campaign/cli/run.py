@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from campaign.plan.model import Plan
     from campaign.project import Project
     from campaign.submit.overview import Overview
+    from campaign.submit.submit import SubmitReport
 
 EXAMPLES = """\b
 Examples:
@@ -40,26 +41,11 @@ Ctrl-C stops the watching, not the jobs: the same command picks them up again.
 def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], overrides: tuple[str, ...],
         plots: bool) -> None:  # fmt: skip
     """Plan, submit, wait and collect, with progress."""
-    from campaign.plan.build import build_plan, save_plan
-    from campaign.plan.overrides import parse_overrides
-    from campaign.submit.follow import follow
-
     started = time.monotonic()
     project = context.project
-    plan = build_plan(project, list(sites), list(studies) or None, parse_overrides(overrides), context.account)
-    save_plan(project, plan)
-    ids = [planned.run_id for planned in plan.runs if planned.can_run]
-    if not ids:
-        reasons = {problem.message: problem for planned in plan.runs for problem in planned.problems}
-        raise BadInput(reasons.values())
-    _tell_plan(context, plan)
     with Ledger.open(project.ledger_path) as ledger:
-        added = ledger.add_plan(plan)
-        if added.done:
-            context.note(f"{added.done} of {len(ids)} runs are already measured")
-        with _progress(context, len(ids)) as show:
-            report = follow(project, ledger, ids, note=context.note, show=show, warn=context.warn)
-        rows = ledger.run_rows(ids)
+        plan, report = _to_the_end(context, ledger, sites, studies, overrides)
+        rows = ledger.run_rows([planned.run_id for planned in plan.runs if planned.can_run])
     ended = {row["run_id"]: row["state"] for row in rows}
     for reason in dict.fromkeys(row["reason"] for row in rows if row["state"] == "done" and row["reason"]):
         context.warn(reason)
@@ -72,6 +58,49 @@ def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], over
     _tell_bad(context, ended)
     context.data = {"plan_id": plan.plan_id, "runs": ended, "seconds": time.monotonic() - started}
     _answer(context, project, plan, plots)
+
+
+def _to_the_end(
+    context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str]
+) -> tuple[Plan, SubmitReport]:
+    """Plan and follow; once more when runs of `walltime: auto` have their pilots then."""
+    from campaign.plan.walltime import WAITS
+    from campaign.submit.follow import follow
+
+    project = context.project
+    last: tuple[int, SubmitReport] | None = None
+    while True:
+        plan = _planned(context, ledger, sites, studies, overrides)
+        ids = [planned.run_id for planned in plan.runs if planned.can_run]
+        if not ids:
+            raise BadInput({problem.message: problem for run in plan.runs for problem in run.problems}.values())
+        waiting = sum(any(problem.message == WAITS for problem in planned.problems) for planned in plan.runs)
+        if last is not None and waiting >= last[0]:  # the pilots have failed, which the report of before says
+            return plan, last[1]
+        _tell_plan(context, plan)
+        added = ledger.add_plan(plan)
+        if added.done:
+            context.note(f"{added.done} of {len(ids)} runs are already measured")
+        with _progress(context, len(ids)) as show:
+            report = follow(project, ledger, ids, note=context.note, show=show, warn=context.warn)
+        if not waiting:
+            return plan, report
+        last = waiting, report
+
+
+def _planned(
+    context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str]
+) -> Plan:
+    from campaign.plan.build import build_plan, save_plan
+    from campaign.plan.overrides import parse_overrides
+    from campaign.submit.pilots import pilots
+
+    plan = build_plan(
+        context.project, list(sites), list(studies) or None, parse_overrides(overrides), context.account,
+        pilots=pilots(ledger),
+    )  # fmt: skip
+    save_plan(context.project, plan)
+    return plan
 
 
 def _tell_plan(context: Context, plan: Plan) -> None:

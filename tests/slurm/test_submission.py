@@ -15,6 +15,7 @@ from campaign.submit import states
 from campaign.submit.batch import Batch, Item, make_batches, write_specs
 from campaign.submit.executors import sbatch
 from campaign.submit.ledger import Ledger
+from campaign.submit.origin import provenance
 from tests.conftest import Cli
 from tests.needs import needs
 from tests.slurm.projects import make_project, study
@@ -54,7 +55,7 @@ def test_a_job_whose_answer_was_never_seen_is_adopted(cluster: Cluster, shared: 
     project, batch, ledger = planned(cluster, shared / "p")
     site = project.load_site(cluster.name)
     states.take_intent(ledger, batch, "slurm")
-    write_specs(batch, site, project.site_paths(site), project)
+    write_specs(batch, site, project.site_paths(site), project, provenance(project.root))
     job_id = sbatch(batch, site)
     ledger.db.close()
     cli("submit", cwd=project.root)  # nothing may be queued a second time
@@ -86,7 +87,7 @@ def test_a_job_that_was_accepted_late_is_taken_back(cluster: Cluster, shared: Pa
     project, batch, ledger = planned(cluster, shared / "p")
     site = project.load_site(cluster.name)
     states.take_intent(ledger, batch, "slurm")
-    write_specs(batch, site, project.site_paths(site), project)
+    write_specs(batch, site, project.site_paths(site), project, provenance(project.root))
     states.give_back(ledger, site.name, batch.tag, "never seen", state="lost")
     late = sbatch(batch, site)
     ledger.db.close()
@@ -103,12 +104,12 @@ def test_two_jobs_of_one_attempt_run_it_once(cluster: Cluster, shared: Path, cli
     project, batch, ledger = planned(cluster, shared / "p")
     site = project.load_site(cluster.name)
     states.take_intent(ledger, batch, "slurm")
-    write_specs(batch, site, project.site_paths(site), project)
+    write_specs(batch, site, project.site_paths(site), project, provenance(project.root))
     states.give_back(ledger, site.name, batch.tag, "never seen", state="lost")
     (again,) = make_batches(project, site, [Item(item.run, 1, 1) for _, item in batch.placed()])
     assert again.tag != batch.tag
     states.take_intent(ledger, again, "slurm")
-    write_specs(again, site, project.site_paths(site), project)
+    write_specs(again, site, project.site_paths(site), project, provenance(project.root))
     late = sbatch(batch, site)
     for index in range(2):
         cluster.wait_job(f"{late}_{index}")
