@@ -8,7 +8,8 @@ The YAML file has `title`, `intro` (optional) and `parts`, a list of
 
     {id, title, command, tail: 40, timeout_s: 3600, pictures: [globs], text: words before the output}
 
-Commands run in the root of the clone, through `sh -c`. Each result is kept in docs/evidence/<issue>.json (not tracked), so that a
+Commands run in the root of the clone, through `sh -c`. Each result is kept in docs/evidence/<issue>.json (not in
+git), so that a
 part can be renewed without the others. Pictures are copied to docs/evidence/<issue>/ and named with their SHA-256.
 Names of folders outside the clone are replaced: the page says the same wherever it was made.
 """
