@@ -93,7 +93,9 @@ def settle(job: Row, found: JobReport, state: str, fail_class: str | None, grace
     if ended is not None:
         job_values, run_values = ended
         own = not str(job_values["reason"]).startswith(CLAIMED_BY)
-        if own and run_values["state"] in TOLD_TO_END and state not in ("done", "cancelled"):
+        # FAILED only repeats the head's exit code, which in a ladder may be another run's
+        knows = state not in ("done", "cancelled") and found.slurm_state != "FAILED"
+        if own and run_values["state"] in TOLD_TO_END and knows:
             run_values |= {"state": state, "fail_class": fail_class}
             run_values["why_invalid"] = f"ended as {state}"
             job_values |= {"state": state}

@@ -30,13 +30,20 @@ sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 """
 
 
+def _out(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def states(cli: Cli, project: Path) -> dict[str, int]:
     groups = cli("status", "--force", "--json", cwd=project, code=0).json()["data"]["groups"]
     return {name: count for group in groups for name, count in group["states"].items() if count}
 
 
 def planned(cli: Cli, project: Path, *words: str) -> dict[str, Any]:
-    data: dict[str, Any] = cli("plan", *words, "--json", cwd=project, code=0).json()["data"]
+    """What `plan` says of the project's only study."""
+    (file,) = (project / "studies").iterdir()
+    answer = cli("plan", *words, "--study", file.stem, "--json", cwd=project, code=0)
+    data: dict[str, Any] = answer.json()["data"]
     return data
 
 
@@ -102,10 +109,9 @@ def test_planned_held_and_charged(cluster: Cluster, shared: Path, cli: Cli) -> N
     # five minutes of two nodes with four GPUs each, twice
     assert found["planned_node_h"] == pytest.approx(2 * 2 * 5 / 60)
     assert found["planned_gpu_h"] == pytest.approx(2 * 2 * 4 * 5 / 60)
-    said = subprocess.run(
-        ["sacct", "-X", "-n", "-P", "-S", "now-1hours", "-o", "ElapsedRaw,AllocNodes,AllocCPUS,WorkDir,JobName"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    said = _out(
+        ["sacct", "-X", "-n", "-P", "-S", "now-1hours", "-o", "ElapsedRaw,AllocNodes,AllocCPUS,WorkDir,JobName"]
+    )
     tags = {path.name for path in (project / "runs" / "submit").iterdir()}
     mine = [line.split("|") for line in said.splitlines() if line.split("|")[4] in tags]
     assert len(mine) == 2
@@ -133,12 +139,16 @@ def test_an_automatic_walltime_follows_from_the_pilot(cluster: Cluster, shared: 
     again = planned(cli, project, cluster.name)
     assert {run["walltime_s"] for run in again["runs"]} == {300}
     assert all("pilot" in run["walltime_why"] for run in again["runs"])
-    limits = subprocess.run(
-        ["sacct", "-X", "-n", "-P", "-S", "now-1hours", "-o", "TimelimitRaw,AllocNodes,JobName"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
     tags = {path.name for path in (project / "runs" / "submit").iterdir()}
-    mine = {row[1]: int(row[0]) for line in limits.splitlines() if (row := line.split("|"))[2] in tags}
+
+    def limits() -> dict[str, int]:
+        """Minutes that each job asked for, by its nodes; sacct lags."""
+        command = ["sacct", "-X", "-n", "-P", "-S", "now-1hours", "-o", "TimelimitRaw,AllocNodes,JobName"]
+        rows = [line.split("|") for line in _out(command).splitlines()]
+        return {row[1]: int(row[0]) for row in rows if row[2] in tags}
+
+    wait_for(lambda: limits().keys() == {"1", "2"}, what=lambda: str(limits()))
+    mine = limits()
     assert mine["2"] == 5, "minutes: what the pilot's time gives"
     assert mine["1"] > 5, "minutes: the default of the partition, or half an hour"
 
@@ -150,7 +160,7 @@ def test_the_cap_holds_back_what_it_has_no_room_for(cluster: Cluster, shared: Pa
     project = make_project(shared / "p", cluster.name, studies={"s": study(command, repeats=3)})
     config = json.loads((project / "campaign.yaml").read_text())
     (project / "campaign.yaml").write_text(json.dumps(config | {"caps": {"gpu_hours": 0.7}}))
-    told = cli("plan", cluster.name, cwd=project, code=0)
+    told = cli("plan", cluster.name, "--study", "s", cwd=project, code=0)
     assert "the plan may cost 1 GPU-h, and 0.7 of the project's cap are left" in told.stderr
     answer = cli("submit", "--json", cwd=project)
     assert answer.code == 3

@@ -199,3 +199,16 @@ def test_a_timed_out_job_waits_for_a_record_that_is_being_written(ledger: Ledger
     write(ledger, "claim.a1", tag=TAG, job="7_0", host="n1", pid=1)
     assert look(ledger, "", sacct_row("TIMEOUT", ended=now()[:19])) == "queued"
     assert look(ledger, "", sacct_row("TIMEOUT")) == "timeout"
+
+
+def test_a_job_s_own_exit_code_says_nothing_of_a_run_that_was_not_started(ledger: Ledger) -> None:
+    """In a ladder: another run failed, so the job is FAILED; this one was never started."""
+    queue(ledger)
+    record(ledger, "interrupted", reason="not started: the first run of the ladder failed")
+    assert look(ledger, "", sacct_row("FAILED")) == "interrupted"
+
+
+def test_slurm_knows_better_why_a_head_was_told_to_end(ledger: Ledger) -> None:
+    queue(ledger)
+    record(ledger, "interrupted", reason="the job was told to end (SIGTERM)")
+    assert look(ledger, "", sacct_row("TIMEOUT")) == "timeout"
