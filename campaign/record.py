@@ -9,10 +9,12 @@
         recorder.epoch(epoch, epoch_time_s=12.5, steps=100, samples_seen=6400)
         recorder.observe("val_accuracy", 0.91, step=epoch)
 
-Outside a campaign the same calls do nothing. Standard library only, no thread, no lock, no socket: records are packed
-into a buffer, which is appended to `$CAMPAIGN_RANK_DIR/<rank>.bin` (node-local) when it is full, at most once a second,
-and at every phase, epoch and close. What a killed rank had flushed is there for the node agent, which reads the file as
-it grows and punches holes into what it has read. A full disk never ends a training: what can't be written is counted.
+Outside a campaign the same calls do nothing. In `campaign try` ($CAMPAIGN_MAX_STEPS) `step` ends the program after so
+many steps, as `sys.exit(0)` would: `finally` blocks run. Standard library only, no thread, no lock, no socket: records
+are packed into a buffer, which is appended to `$CAMPAIGN_RANK_DIR/<rank>.bin` (node-local) when it is full, at most
+once a second, and at every phase, epoch and close. What a killed rank had flushed is there for the node agent, which
+reads the file as it grows and punches holes into what it has read. A full disk never ends a training: what can't be
+written is counted.
 
 One recorder belongs to one thread of one process. A forked child's recorder does nothing, so nothing is written twice.
 
@@ -47,6 +49,8 @@ FILE_CAP_BYTES = 64 << 20
 BUFFER_BYTES = 64 << 10
 LIBRARIES = ("torch", "numpy", "deepspeed", "horovod", "zarr", "h5py", "jax", "tensorflow")
 FLUSH_NS = 1_000_000_000
+STEP_LIMIT = "step_limit"
+"""The phase that a rank notes when $CAMPAIGN_MAX_STEPS ends it."""
 
 _NAN = float("nan")
 _of_process: list[Recorder] = []
@@ -86,7 +90,9 @@ class Recorder:
         if not _of_process:
             folder = os.environ.get("CAMPAIGN_RANK_DIR")
             rank = int(os.environ.get("RANK") or 0)
-            _of_process.append(cls(rank_file(folder, rank) if folder else None, rank))
+            path = rank_file(folder, rank) if folder else None
+            steps = int(os.environ.get("CAMPAIGN_MAX_STEPS") or 0) if folder else 0
+            _of_process.append(_LimitedRecorder(path, rank, max_steps=steps) if steps else cls(path, rank))
             _of_process[0].phase("python_up")
         return _of_process[0]
 
@@ -293,6 +299,31 @@ class Recorder:
             pass
         finally:
             os.close(fd)
+
+
+class _LimitedRecorder(Recorder):
+    """A recorder that ends its program after a number of steps: all ranks, which make the same steps, end together.
+
+    A class of its own, so that counting costs other runs nothing.
+    """
+
+    __slots__ = ("_steps_left",)
+
+    def __init__(self, path: str | os.PathLike[str] | None, rank: int = 0, *, max_steps: int) -> None:
+        super().__init__(path, rank)
+        self._steps_left = max_steps
+
+    def step(self, epoch: int, step: int, **parts: Any) -> None:
+        """Note the step; after the last one raise SystemExit(0)."""
+        if self._steps_left <= 0:
+            # the program has caught SystemExit, or it was raised in a thread, where it ends only that
+            self.close()
+            os._exit(0)
+        super().step(epoch, step, **parts)
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            self.phase(STEP_LIMIT)
+            raise SystemExit(0)
 
 
 def rank_file(folder: str, rank: int) -> str:

@@ -310,3 +310,53 @@ def test_import_is_light() -> None:
         """
     )
     assert set(output.split()) <= {"struct", "_struct", "atexit", "__future__"}
+
+
+LIMITED = """
+    import os, sys, threading
+    from campaign.record import Recorder
+    recorder = Recorder.from_env()
+    assert Recorder.from_env() is recorder
+    def train():
+        try:
+            for step in range(100):
+                recorder.step(0, step, samples=2, step_s=0.5)
+                print("made", step)
+        finally:
+            print("finally")
+    def stubborn():
+        while True:
+            try:
+                train()
+            except SystemExit:
+                print("swallowed")
+    {call}
+    print("never here")
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("train()", ["made 0", "made 1", "finally"]),
+        ("stubborn()", ["made 0", "made 1", "finally", "swallowed"]),
+        ("threading.Thread(target=train).start(); train()", None),
+    ],
+    ids=["left", "swallowed", "in-a-thread"],
+)
+def test_a_step_limit_ends_the_program_with_code_0(tmp_path: Path, call: str, said: list[str] | None) -> None:
+    """After the third step: what `finally` blocks do is done, all that was recorded is there, nothing comes after."""
+    code = LIMITED.format(call=call)
+    output = run(code, CAMPAIGN_RANK_DIR=str(tmp_path), CAMPAIGN_MAX_STEPS="3", PYTHONUNBUFFERED="1")
+    assert "never here" not in output
+    if said is not None:
+        assert output.splitlines() == said
+    found = read_all(tmp_path / "0.bin")
+    assert len(found.steps) == 3
+    phases = [record["name"] for record in found.others if record["k"] == "phase"]
+    assert phases == ["python_up", "step_limit"]
+
+
+def test_a_step_limit_means_nothing_outside_a_campaign() -> None:
+    code = "from campaign.record import Recorder; [Recorder.from_env().step(0, i) for i in range(9)]; print('on')"
+    assert run(code, CAMPAIGN_MAX_STEPS="3") == "on\n"

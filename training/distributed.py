@@ -70,7 +70,8 @@ def process_group(init_timeout_s: float) -> Iterator[World]:
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device, backend)
     except BaseException as error:
-        if dist.get_world_size() == 1:
+        # sys.exit(0) comes to all ranks at the same step (`campaign try`): they can leave as at the end
+        if dist.get_world_size() == 1 or (isinstance(error, SystemExit) and not error.code):
             dist.destroy_process_group()
         if isinstance(error, RuntimeError) and _is_broken_collective(error):
             raise CampaignError(

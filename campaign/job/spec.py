@@ -62,7 +62,7 @@ class RunSpec:
     record: dict[str, Any]
     """{raw_ranks, window_steps, power} of the study. Optional: on_warning ("signal": the workload handles SIGUSR2),
     hang_timeout_s, start_timeout_s, fail_grace_s (for other ranks after the first has failed), term_grace_s (between
-    SIGTERM and SIGKILL)."""
+    SIGTERM and SIGKILL), max_steps (of a try: the Recorder ends a rank after so many)."""
     group_readable: bool
     python: str
     """Interpreter of workload ranks."""
