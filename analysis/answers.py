@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from analysis.choice import Choice
 from analysis.figures import KINDS, Plotted, plot
-from analysis.queries import Choice, NoData, scaling_rows
+from analysis.queries import NoData, scaling_rows
 from analysis.tables import render_scaling_table
 from campaign.errors import BadInput, Problem
 from campaign.store.db import open_store

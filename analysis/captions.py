@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from analysis import numbers
 from analysis.fits import AmdahlFit
-from analysis.queries import Provenance, RunPoint, ScalingRow
+from analysis.rows import Provenance, RunPoint, ScalingRow
 
 SPREADS = {"minmax": "smallest to largest run", "bootstrap95": "95 % bootstrap interval of the median"}
 """What `scaling.spread_kind` means, in words."""

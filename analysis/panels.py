@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis import axes, captions, style
 from analysis.layout import empty_note
-from analysis.queries import RunPoint, ScalingRow
+from analysis.rows import RunPoint, ScalingRow
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

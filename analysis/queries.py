@@ -1,19 +1,18 @@
-"""Rows of the store's views as typed values: the only module of `analysis` that speaks SQL.
+"""What figures and tables ask the store's views: the only module of `analysis` that speaks SQL, beside `Choice`.
 
-Times are seconds, throughput is unique samples (or another unit, named in the row) per second, NULL becomes None and
-means "not measured". A `Choice` says which runs are meant; every query honours it.
+Times are seconds, throughput is unique samples (or another unit, named in the row) per second. A `Choice` says which
+runs are meant; every query honours it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from analysis.choice import EVERYTHING, Choice
+from analysis.rows import PhaseRow, Provenance, RunPoint, ScalingRow, StepRow
 from campaign.errors import BadInput, Problem
 
 if TYPE_CHECKING:
@@ -24,162 +23,7 @@ class NoData(BadInput):
     """The chosen runs have recorded nothing that the figure could show. Exit code 2; says what to type next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which runs a figure or table is about: all conditions must hold, empty means all."""
-
-    sites: tuple[str, ...] = ()
-    studies: tuple[str, ...] = ()
-    series: tuple[str, ...] = ()
-    """Whole series, a strategy, or a part of the series' text such as `hidden=128`."""
-    runs: tuple[str, ...] = ()
-    """Run ids or their first letters."""
-    where: str | None = None
-    """SQL condition on the view `runs`."""
-    ids: tuple[str, ...] | None = None
-    """Exactly these runs; None: no such condition. How `ids` was chosen is said by `chosen_by`."""
-    chosen_by: str = ""
-
-    def sql(self) -> tuple[str, list[Any]]:
-        """A condition on the columns of `runs`, and its parameters."""
-        conditions, parameters = ["true"], list[Any]()
-        for column, values in (("site", self.sites), ("study", self.studies)):
-            if values:
-                conditions.append(f"{column} IN ({', '.join('?' * len(values))})")
-                parameters.extend(values)
-        if self.ids is not None:
-            conditions.append("list_contains(?, run_id)")
-            parameters.append(list(self.ids))
-        if self.series:
-            conditions.append(_any_of("(series = ? OR strategy = ? OR contains(series, ?))", self.series))
-            parameters.extend(text for value in self.series for text in (value,) * 3)
-        if self.runs:
-            conditions.append(_any_of("starts_with(run_id, ?)", self.runs))
-            parameters.extend(self.runs)
-        if self.where is not None:
-            conditions.append(f"({self.where}\n)")
-        return " AND ".join(conditions), parameters
-
-    def words(self) -> str:
-        """The choice as the user typed it; empty when everything is meant."""
-        flags: list[tuple[str, tuple[str, ...]]] = [("--site", self.sites), ("--study", self.studies)]
-        flags += [("--series", self.series), ("--run", self.runs), ("--where", (self.where,) if self.where else ())]
-        words = [f"{flag} {shlex.quote(value)}" for flag, values in flags for value in values]
-        return " ".join([self.chosen_by, *words] if self.chosen_by else words)
-
-
-def _any_of(condition: str, values: Sequence[str]) -> str:
-    return "(" + " OR ".join([condition] * len(values)) + ")"
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingRow:
-    """One point of the view `scaling`: valid runs of one world size of one series on one site."""
-
-    site: str
-    study: str
-    series: str
-    world_size: int
-    strategy: str | None
-    scaling: str | None
-    nodes: int | None
-    gpus: int | None
-    n: int
-    n_excluded: int
-    epoch_time_s: float | None
-    epoch_time_lo_s: float | None
-    epoch_time_hi_s: float | None
-    spread_kind: str | None
-    throughput_per_s: float | None
-    throughput_lo: float | None
-    throughput_hi: float | None
-    throughput_unit: str | None
-    speedup: float | None
-    efficiency: float | None
-    efficiency_lo: float | None
-    efficiency_hi: float | None
-    base_world_size: int | None
-    samples_per_epoch: int | None
-    """Samples that all ranks read in an epoch, duplicates counted."""
-    samples_unique: int | None
-    quantisation: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunPoint:
-    """One ended run with what it measured: median over its non-warm-up epochs, last attempt."""
-
-    run_id: str
-    site: str
-    study: str
-    series: str
-    """As in `scaling`, which adds the batch or the placement where one series of `runs` holds several."""
-    strategy: str | None
-    world_size: int
-    repeat: int
-    valid: bool
-    why_invalid: str | None
-    workload: str | None
-    params: dict[str, Any]
-    global_batch: int | None
-    local_batch: int | None
-    epoch_time_s: float | None
-    throughput_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseRow:
-    """One phase of one run: seconds since job_start over its ranks (or nodes), last attempt."""
-
-    run_id: str
-    site: str
-    study: str
-    strategy: str | None
-    world_size: int
-    nodes: int
-    staging: str | None
-    valid: bool
-    phase: str
-    n: int
-    min_s: float
-    median_s: float
-    max_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """One part of one run's step: seconds per step, mean over windows of the median over ranks, no warm-up epochs."""
-
-    run_id: str
-    site: str
-    study: str
-    series: str
-    strategy: str | None
-    world_size: int
-    valid: bool
-    part: str
-    seconds: float
-    source: str
-    """`windows`, or `epochs` when the run recorded no windows (then: slowest rank's sum over steps)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where the numbers of a figure come from."""
-
-    runs: int
-    """Valid runs among those chosen."""
-    excluded: int
-    """Ended runs that are not valid."""
-    sites: tuple[str, ...]
-    studies: tuple[str, ...]
-    commits: tuple[str, ...]
-    dirty: bool
-    newest: datetime | None
-    """End of the newest job, UTC."""
-
-
-def scaling_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[ScalingRow]:
+def scaling_rows(connection: DuckDBPyConnection, choice: Choice = EVERYTHING) -> list[ScalingRow]:
     """Points of `scaling` that have a chosen run, ordered by site, study, series and world size.
 
     A point always stands for all its valid runs: a condition such as `repeat = 0` picks points, not repeats.
@@ -197,7 +41,7 @@ def scaling_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> l
     return [ScalingRow(**row) for row in rows]
 
 
-def run_points(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[RunPoint]:
+def run_points(connection: DuckDBPyConnection, choice: Choice = EVERYTHING) -> list[RunPoint]:
     """Every ended run of the choice that has not been superseded, measured or not.
 
     Of one repeat measured several times (another revision or image) the newest counts, as in `scaling`.
@@ -252,7 +96,7 @@ _CHOSEN = f"""chosen AS (
 )"""
 
 
-def phase_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[PhaseRow]:
+def phase_rows(connection: DuckDBPyConnection, choice: Choice = EVERYTHING) -> list[PhaseRow]:
     """Phases of every ended run of the choice."""
     condition, parameters = choice.sql()
     staging = "startup" in views(connection)
@@ -275,7 +119,7 @@ def phase_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> lis
     return [PhaseRow(**row) for row in rows]
 
 
-def step_rows(connection: DuckDBPyConnection, choice: Choice = Choice()) -> list[StepRow]:
+def step_rows(connection: DuckDBPyConnection, choice: Choice = EVERYTHING) -> list[StepRow]:
     """Step parts of every ended run of the choice; runs without windows fall back to what `epochs` says."""
     condition, parameters = choice.sql()
     rows = _fetch(

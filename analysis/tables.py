@@ -9,7 +9,7 @@ from analysis.captions import SPREADS
 from analysis.fits import karp_flatt
 from analysis.names import line_names
 from analysis.numbers import significant
-from analysis.queries import ScalingRow
+from analysis.rows import ScalingRow
 
 if TYPE_CHECKING:
     from rich.table import Table

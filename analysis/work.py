@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from analysis.queries import RunPoint, ScalingRow
+from analysis.rows import RunPoint, ScalingRow
 
 BATCH_KEYS = {"global_batch", "local_batch", "batch"}
 

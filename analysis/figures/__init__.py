@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from matplotlib.figure import Figure
 
-    from analysis.queries import Choice, Provenance
+    from analysis.choice import Choice
+    from analysis.rows import Provenance
 
 FORMATS = ("png", "svg", "pdf")
 

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis import work
+from analysis.choice import Choice
 from analysis.figures import KINDS, Drawing
 from analysis.figures.scaling import Facet, compose, key_of, params_of
 from analysis.names import line_names
-from analysis.queries import Choice, NoData, RunPoint, ScalingRow, no_data, run_points, scaling_rows
+from analysis.queries import NoData, no_data, run_points, scaling_rows
+from analysis.rows import RunPoint, ScalingRow
 from campaign.errors import Problem
 
 if TYPE_CHECKING:

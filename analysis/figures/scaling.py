@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import captions, style, work
+from analysis.choice import Choice
 from analysis.figures import KINDS, Drawing
 from analysis.fits import AmdahlFit, fit_amdahl
 from analysis.layout import Sheet
 from analysis.names import Key, line_names
 from analysis.panels import MAX_IDEALS, Line, draw_panels, legends, world_unit
-from analysis.queries import Choice, RunPoint, ScalingRow, no_data, provenance, run_points, scaling_rows
+from analysis.queries import no_data, provenance, run_points, scaling_rows
+from analysis.rows import RunPoint, ScalingRow
 from campaign import __version__
 from campaign.errors import BadInput, Problem
 

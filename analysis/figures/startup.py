@@ -13,9 +13,11 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from analysis import axes, captions, numbers, style
+from analysis.choice import Choice
 from analysis.figures import KINDS, Drawing
 from analysis.layout import Sheet
-from analysis.queries import Choice, PhaseRow, no_data, phase_rows, provenance
+from analysis.queries import no_data, phase_rows, provenance
+from analysis.rows import PhaseRow
 from campaign import __version__
 from campaign.errors import BadInput, Problem
 from campaign.tables import PHASES

@@ -15,10 +15,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from analysis import axes, captions, numbers, style
+from analysis.choice import Choice
 from analysis.figures import KINDS, Drawing
 from analysis.layout import Sheet
 from analysis.names import Key, line_names
-from analysis.queries import Choice, StepRow, no_data, provenance, step_rows
+from analysis.queries import no_data, provenance, step_rows
+from analysis.rows import StepRow
 from campaign import __version__
 from campaign.errors import BadInput, Problem
 

@@ -15,8 +15,8 @@ from campaign.cli.common import Context, flags, selection_flags
 from campaign.errors import EXIT_BAD_INPUT, BadInput, Problem
 
 if TYPE_CHECKING:
+    from analysis.choice import Choice
     from analysis.figures import Plotted
-    from analysis.queries import Choice
     from campaign.submit.select import Selection
 
 FORMATS = ("png", "svg", "pdf")
@@ -118,7 +118,7 @@ def _wanted(names: Sequence[str], title: str | None) -> list[str]:
 
 
 def _choice(context: Context, selection: Selection, series: tuple[str, ...]) -> Choice:
-    from analysis.queries import Choice
+    from analysis.choice import Choice
 
     ids = None
     if selection.plan:

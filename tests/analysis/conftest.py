@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from analysis import style
+from analysis.choice import Choice
 from analysis.figures import Drawing, draw
-from analysis.queries import Choice
 from tests.analysis.answers_store import memory_store
 from tests.analysis.shapes import SHAPES
 from tests.store.conftest import empty_store, world

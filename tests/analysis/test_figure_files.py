@@ -15,8 +15,8 @@ import matplotlib as mpl
 import pytest
 
 from analysis import style
+from analysis.choice import Choice
 from analysis.figures import draw, plot
-from analysis.queries import Choice
 from campaign.errors import BadInput
 from tests.analysis.answers_store import memory_store, store_file
 from tests.analysis.shapes import two_sites
@@ -28,7 +28,7 @@ from pathlib import Path
 import duckdb
 from analysis import style
 from analysis.figures import draw, plot
-from analysis.queries import Choice
+from analysis.choice import Choice
 with duckdb.connect(sys.argv[1], read_only=True) as connection:
     for name, formats in (("cross-site", ["png", "svg", "pdf"]), ("steps", ["svg"])):
         plot(name, connection, Choice(), folder=Path(sys.argv[2]), formats=formats)

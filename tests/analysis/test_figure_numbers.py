@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import style
+from analysis.choice import Choice
 from analysis.figures import draw
-from analysis.queries import Choice
 from tests.analysis.answers_store import Run, ladder, memory_store, phase_times, step_times
 from tests.analysis.conftest import Drawn
 from tests.analysis.shapes import invalid, two_sites

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from analysis import style
 from analysis.answers import draw_all, scaling_text
+from analysis.choice import Choice
 from analysis.figures import KINDS, draw
-from analysis.queries import Choice
 from campaign.cli import cli as command_line
 from campaign.errors import Problem
 from campaign.store.collect import collect

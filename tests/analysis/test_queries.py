@@ -8,9 +8,10 @@ import duckdb
 import pytest
 
 from analysis import queries
+from analysis.choice import Choice
 from analysis.figures import KINDS, draw
 from analysis.names import line_names, series_items
-from analysis.queries import Choice, NoData, run_points, scaling_rows
+from analysis.queries import NoData, run_points, scaling_rows
 from campaign.errors import BadInput
 from campaign.store.db import open_store
 from tests.analysis.answers_store import Run, ladder, memory_store
