@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from campaign import vendors
+
 
 class Redirection(NamedTuple):
     """One variable that moves what a program writes."""
@@ -51,13 +53,7 @@ REDIRECTIONS: tuple[Redirection, ...] = (
         "TORCHINDUCTOR_CACHE_DIR", "c/inductor", "torch.compile's generated code", "written", "strace, torch 2.13 CPU"
     ),
     Redirection("NUMBA_CACHE_DIR", "c/numba", "numba cache=True, else beside the source", "written", "strace, numba"),
-    Redirection("TRITON_CACHE_DIR", "c/triton", "Triton's kernels, else ~/.triton", "written", "not verified"),
-    Redirection("CUDA_CACHE_PATH", "c/cuda", "the driver's compiled kernels, else ~/.nv", "written", "not verified"),
-    Redirection("CUPY_CACHE_DIR", "c/cupy", "CuPy's kernels, else ~/.cupy", "written", "not verified"),
-    Redirection(
-        "MIOPEN_USER_DB_PATH", "c/miopen", "MIOpen's tuning results, else ~/.config", "written", "not verified"
-    ),
-    Redirection("MIOPEN_CUSTOM_CACHE_DIR", "c/miopen", "MIOpen's kernels, else ~/.cache", "written", "not verified"),
+    *(Redirection(row.variable, row.folder, row.holds, "written", "not verified") for row in vendors.caches()),
     Redirection("XDG_CACHE_HOME", None, "all of ~/.cache: model and data caches are read there", "read", "by rule"),
     Redirection("HF_HOME", None, "models and data sets of Hugging Face: read", "read", "by rule"),
     Redirection("TORCH_HOME", None, "weights of torchvision: read", "read", "by rule"),

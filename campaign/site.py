@@ -9,28 +9,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from campaign import machine
 from campaign.errors import Problem
-from campaign.validate import (
-    Count,
-    FileModel,
-    Limit,
-    Line,
-    Positive,
-    Scalar,
-    Strict,
-    Token,
-    json_schema,
-    load_model,
-    refuse,
-    suggestion,
+from campaign.sitefields import (
+    Billing,
+    Container,
+    Filesystem,
+    Gpu,
+    Name,
+    Network,
+    Node,
+    Partition,
+    Paths,
+    Qos,
+    Scheduler,
+    SchedulerLimits,
+    Software,
+    Staging,
+    StagingMode,
+    Transport,
 )
+from campaign.validate import FileModel, Line, Scalar, Token, json_schema, load_model, suggestion
+from campaign.vendors import VENDORS
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+__all__ = [
+    "Billing",
+    "Container",
+    "Filesystem",
+    "Gpu",
+    "Name",
+    "Network",
+    "Node",
+    "Partition",
+    "Paths",
+    "Qos",
+    "Scheduler",
+    "SchedulerLimits",
+    "Site",
+    "Software",
+    "Staging",
+    "StagingMode",
+    "Transport",
+    "load_site",
+    "site_schema",
+]
+
 PATH_FIELDS = ("project", "user")
-StagingMode = Literal["none", "image", "staged-image", "staged-copy", "staged-env"]
 
 # what `campaign submit` says to sbatch itself; a second opinion in `sbatch_args` would win or be refused by Slurm
 OWN_SBATCH_ARGS = {
@@ -64,160 +90,6 @@ OWN_SBATCH_ARGS = {
 }
 
 
-def _sbatch_value(value: Any) -> Any:
-    if value is True:
-        return True
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str) and "\n" not in value:
-        return str(value)
-    raise refuse("must be a string, or true for a flag", allowed="a string | true")
-
-
-SbatchValue = Annotated[Any, BeforeValidator(_sbatch_value), WithJsonSchema({"type": ["string", "integer", "boolean"]})]
-
-
-class Transport(Strict):
-    """How this site's commands are reached: run here, or over the user's OpenSSH."""
-
-    kind: Literal["here", "ssh"] = "here"
-    host: Token | None = None
-    root: Line | None = None
-
-
-class SchedulerLimits(Strict):
-    """Limits of the scheduler; null is unknown. On a local site `running_jobs` is the number of slots."""
-
-    array_size: Positive | None = None
-    submit_jobs: Positive | None = None
-    running_jobs: Positive | None = None
-
-
-class Scheduler(Strict):
-    """What is said to the scheduler beside the resources."""
-
-    kind: Literal["slurm", "local"]
-    gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
-    sbatch_args: dict[str, SbatchValue] = {}
-    srun_args: list[Line] = []
-    wckey: Token | None = None
-    limits: SchedulerLimits = SchedulerLimits()
-    poll_interval_s: Annotated[float, Field(gt=0)] = 30
-    adopt_grace_s: Annotated[float, Field(ge=0)] = 120
-    lost_after_s: Annotated[float, Field(gt=0)] = 3600
-
-
-class Qos(Strict):
-    """Limits of one QOS within a partition."""
-
-    min_nodes: Positive | None = None
-    max_nodes: Positive | None = None
-    max_time: Limit | None = None
-    submit_jobs: Positive | None = None
-    running_jobs: Positive | None = None
-
-
-class Partition(Strict):
-    """One partition (queue): which nodes, and its limits. Times in seconds."""
-
-    node: str
-    nodes: Positive | None = None
-    min_nodes: Positive | None = None
-    max_nodes: Positive | None = None
-    max_time: Limit | None = None
-    default_time: Limit | None = None
-    exclusive: bool = True
-    down: bool = False
-    """True: not used by `partition_by_size`."""
-    qos: dict[Token, Qos] = {}
-
-
-class Node(Strict):
-    """One type of node. On a local site null cores and GPUs are counted when planning."""
-
-    gpu: str | None = None
-    gpus: Count | None = None
-    """Devices that the scheduler and the framework count, each a rank of its own (a GCD of an MI250X is one)."""
-    cores: Positive | None = None
-    """Physical cores that jobs may use."""
-    threads_per_core: Positive = 1
-    numa: Positive | None = None
-    memory_bytes: Positive | None = None
-    usable_bytes: Positive | None = None
-    """Memory that a job may ask for."""
-    disk_bytes: Count | None = None
-    cpu_bind: str | None = None
-
-
-class Gpu(Strict):
-    """One type of GPU: a vendor's figures."""
-
-    vendor: Literal["nvidia", "amd"]
-    memory_bytes: Positive | None = None
-    power_cap_w: Annotated[float, Field(gt=0)] | None = None
-    peak_flops: dict[str, Annotated[float, Field(gt=0)]] = {}
-    """Dense peak by number format, FLOP/s."""
-
-
-class Network(Strict):
-    """For the ranks' rendezvous and the agents' connection to the head."""
-
-    interface: Token | None = None
-    master_addr_suffix: str = ""
-    resolve_ip: bool = False
-
-
-class Filesystem(Strict):
-    """One file system. Quotas are the project's, shared by its members."""
-
-    path: Line
-    kind: str
-    shared: bool
-    on_compute: bool
-    quota_bytes: Count | None = None
-    quota_inodes: Count | None = None
-    purge_days: Positive | None = None
-
-
-class Paths(Strict):
-    """Where things go: `filesystem:sub/folder` or an absolute path. null: the project folder (see docs/sites.md)."""
-
-    run_root: Line | None = None
-    node_local: Line | None = None
-    data: Line | None = None
-
-
-class Software(Strict):
-    """What the batch script loads before the head, and the interpreter of ranks (null: the one that plans)."""
-
-    modules: list[Line] = []
-    python: Line | None = None
-
-
-class Container(Strict):
-    """How ranks run in an image."""
-
-    runtime: Literal["apptainer", "singularity"] | None = None
-    image: Line | None = None
-    args: list[Line] = []
-    binds: list[Line] = []
-
-
-class Staging(Strict):
-    """How software reaches node-local storage before ranks start, and whether what they write is redirected there."""
-
-    mode: StagingMode = "none"
-    redirect: bool = True
-    warn_metadata_ops: Positive | None = None
-
-
-class Billing(Strict):
-    """What the site charges in."""
-
-    unit: Literal["node-h", "core-h", "gpu-h"] | None = None
-    whole_nodes: bool = True
-
-
 class Site(FileModel):
     """One site file (contract section 3)."""
 
@@ -243,6 +115,8 @@ class Site(FileModel):
     mail: Token | None = None
     visible_gpus: Literal["all", "slurm"] = "all"
     cpu_unit: Literal["core", "thread"] = "core"
+    compute_internet: bool | None = None
+    """Whether compute nodes reach the internet."""
     partition_by_size: list[str] = []
     default_partition: Token
     partitions: Annotated[dict[Token, Partition], Field(min_length=1)]
@@ -265,6 +139,12 @@ class Site(FileModel):
         """The GPU type behind a partition, or None."""
         name = self.node_of(partition).gpu
         return None if name is None else self.gpus[name]
+
+    def container_args(self, partition: str) -> list[str]:
+        """Arguments of `apptainer exec` on nodes of a partition: the flag of the GPUs' vendor, then the site's own."""
+        gpu = self.gpu_of(partition)
+        flag = [VENDORS[gpu.vendor].container_flag] if gpu is not None and self.container.gpu_flag else []
+        return [*flag, *self.container.args]
 
     def slurm_cpus(self, partition: str, cores: int) -> int:
         """What `--cpus-per-task` must say for this many cores: some sites count threads."""
@@ -295,11 +175,15 @@ class Site(FileModel):
             low, high = partition.min_nodes, partition.max_nodes
             if low is not None and high is not None and low > high:
                 yield self.problem(("partitions", name, "min_nodes"), "min_nodes is larger than max_nodes")
+            for index, qos in enumerate(partition.qos_by_size):
+                yield from self._known(("partitions", name, "qos_by_size", index), qos, partition.qos, "QOS")
         for name, node in self.nodes.items():
             if node.gpu is not None:
                 yield from self._known(("nodes", name, "gpu"), node.gpu, self.gpus, "GPU type")
             elif node.gpus and not self.local:
                 yield self.problem(("nodes", name, "gpus"), "a node with GPUs needs `gpu`, their type")
+            if node.cpu_bind and len(set(node.cpu_bind)) < len(node.cpu_bind):
+                yield self.problem(("nodes", name, "cpu_bind"), "two ranks would begin with the same CPU")
             if node.usable_bytes and node.memory_bytes and node.usable_bytes > node.memory_bytes:
                 yield self.problem(("nodes", name, "usable_bytes"), "usable_bytes is larger than memory_bytes")
 

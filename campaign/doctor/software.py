@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata, util
-from pathlib import Path
 
+from campaign import vendors
 from campaign.doctor.check import BASE, Check, Need, pip_install, system_install
 
 OLDEST_PYTHON = (3, 11)
@@ -106,8 +106,9 @@ def _torch(need: Need) -> Check:
     gpus = facts["gpus"]
     count = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU seen"
     found = f"{build}, {count}, backends {' '.join(facts['backends'])}"
-    if not gpus and Path("/proc/driver/nvidia/version").exists():
-        found += "; this machine has an NVIDIA driver, but this torch sees no GPU"
+    if not gpus and (drivers := vendors.loaded()):
+        names = " and ".join(vendor.name.upper() for vendor in drivers)
+        found += f"; this machine has a driver of {names}, but this torch sees no GPU"
     return Check("train", "torch build", True, found, users)
 
 

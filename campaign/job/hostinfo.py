@@ -10,6 +10,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from campaign.vendors import AMD, NVIDIA
+
 
 def node_name(node_rank: int) -> str:
     """This node as the scheduler names it; several agents of a local run on one machine get different names."""
@@ -56,11 +58,11 @@ def gpus() -> list[str]:
 def gpu_driver() -> str | None:
     """Version of the GPU driver; None without one."""
     with contextlib.suppress(OSError):
-        found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
+        found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", Path(NVIDIA.driver_version).read_text(encoding="utf-8"))
         if found:
             return found[1]
     with contextlib.suppress(OSError):
-        return Path("/sys/module/amdgpu/version").read_text(encoding="utf-8").strip()
+        return Path(AMD.driver_version).read_text(encoding="utf-8").strip()
     return None
 
 

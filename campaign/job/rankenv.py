@@ -8,21 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaign.job.spec import RunSpec
+from campaign.vendors import VENDORS
 
 HEAD_VARIABLE = "CAMPAIGN_HEAD"
 TOKEN_VARIABLE = "CAMPAIGN_HEAD_TOKEN"
 NODE_VARIABLE = "CAMPAIGN_NODE_RANK"
 START_VARIABLE = "CAMPAIGN_START_TIMEOUT_S"
 
-OURS = frozenset({HEAD_VARIABLE, TOKEN_VARIABLE, NODE_VARIABLE, START_VARIABLE})
+STEPS_VARIABLE = "CAMPAIGN_MAX_STEPS"
+
+# the last one too: a user's shell must not cut a measurement short
+OURS = frozenset({HEAD_VARIABLE, TOKEN_VARIABLE, NODE_VARIABLE, START_VARIABLE, STEPS_VARIABLE})
 SCRUBBED = re.compile(
     # the agent is the one task of its node in a Slurm step: its task variables would tell a rank that it is alone
     r"SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|NTASKS_PER_NODE|TASK_PID|GTIDS|STEP_.*|STEPID|TASKS_PER_NODE|"
     r"CPU_BIND.*|DISTRIBUTION|LAUNCH_NODE_IPADDR|SRUN_COMM_.*|PMI.*|UMASK|CPUS_PER_TASK|TRES_PER_TASK)"
     r"|SRUN_.*|PMI_.*|PMIX_.*|PMI2_.*|OMPI_.*|MPI_LOCALRANKID|MPI_LOCALNRANKS"
 )
-
-VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,13 @@ def node_env(
         "CAMPAIGN_SPEC": place.spec_file,
         "CAMPAIGN_RANK_DIR": place.rank_dir,
     }
+    if spec.record.get("max_steps"):
+        ours[STEPS_VARIABLE] = str(spec.record["max_steps"])
     if "OMP_NUM_THREADS" not in spec.env:
         ours["OMP_NUM_THREADS"] = str(max(1, spec.cpus_per_rank))
-    if spec.visible_gpus == "all" and spec.gpus_per_node > 0:
-        visible = VISIBLE_DEVICES.get(spec.gpu_vendor or "")
-        if visible is not None:
-            ours[visible] = ",".join(map(str, range(spec.gpus_per_node)))
+    vendor = VENDORS.get(spec.gpu_vendor or "")
+    if spec.visible_gpus == "all" and vendor is not None:
+        ours |= vendor.visible(spec.gpus_per_node)
     moved, kept = redirections
     env.kept |= kept
     env.set |= moved | ours
