@@ -87,9 +87,7 @@ def plan(
 class _Told:
     """A plan and what the ledger says of it."""
 
-    def __init__(
-        self, context: Context, ledger: Ledger, plan: Plan, added: AddReport, older: tuple[Plan, bool] | None
-    ) -> None:
+    def __init__(self, context: Context, ledger: Ledger, plan: Plan, added: AddReport, older: Plan | None) -> None:
         from campaign.plan.diff import diff
         from campaign.submit.budget import budget, over_cap, still_to_run
         from campaign.submit.origin import other_code
@@ -97,28 +95,29 @@ class _Told:
         config = context.project.config
         self.plan = plan
         self.added = added
-        self.states = ledger.states(run.run_id for run in plan.runs)
+        known = (plan, older) if older is not None else (plan,)
+        self.states = ledger.states({run.run_id for one in known for run in one.runs})
         self.to_run = still_to_run(plan.runs, self.states)
         state = budget(config, ledger)
         wanted = sum(run.price.gpu_h or 0.0 for run in self.to_run)
         self.budget = {**dataclasses.asdict(state), "planned_gpu_h": wanted, "share": state.share(wanted)}
-        done = [run_id for run_id, name in self.states.items() if name == "done"]
+        done = [run.run_id for run in plan.runs if self.states.get(run.run_id) == "done"]
         notices = (over_cap(config, state, wanted), other_code(ledger, context.project.root, done))
         self.notices = [notice for notice in notices if notice is not None]
-        self.diff = None if older is None else diff(older[0], plan, self.states)
+        self.diff = None if older is None else diff(older, plan, self.states)
 
 
-def _older(context: Context, ledger: Ledger, plan: Plan, against: str | None) -> tuple[Plan, bool] | None:
+def _older(context: Context, ledger: Ledger, plan: Plan, against: str | None) -> Plan | None:
     """The plan to compare with: the one asked for, else the newest other one of the same sites and studies."""
     from campaign.plan.store import load_plan
 
     if against is not None:
-        return load_plan(context.project, against), True
+        return load_plan(context.project, against)
     found = ledger.plan_before(plan)
     if found is None:
         context.warn("there is no older plan of these sites and studies to compare with")
         return None
-    return load_plan(context.project, found), False
+    return load_plan(context.project, found)
 
 
 # -- the answer as data ----------------------------------------------------------------------------------------------

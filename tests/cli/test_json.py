@@ -62,6 +62,7 @@ CASES: dict[str, list[Case]] = {
     "plan": [
         ok("sites/local.yaml", "--study", "tally"),
         ok("sites/local.yaml", "--study", "tally", "--show-script"),
+        ok("sites/local.yaml", "--study", "tally", "--diff"),
         bad("sites/local.yaml", "--study", "nothing"),
         bad("sites/torn.yaml"),
     ],
