@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   campaign cost                    planned, held and charged hours by site and study
+  campaign cost -v                 CPU-hours and the cluster's own billing units, too
   campaign cost --no-refresh       from what is known, without asking accounting
   campaign cost --json | jq '.data.studies[] | {site, study, charged_gpu_h}'
 """
-HEADINGS = ("site", "study", "attempts", "planned", "held", "charged", "of plan", "node-h", "CPU-h", "billing-h", "")
+HEADINGS = ("site", "study", "attempts", "node-h planned", "held", "charged", "GPU-h planned", "held", "charged",
+            "of plan", "")  # fmt: skip
+MORE = ("CPU-h charged", "billing-h")
 
 
 @click.command(epilog=EXAMPLES)
@@ -30,7 +33,7 @@ HEADINGS = ("site", "study", "attempts", "planned", "held", "charged", "of plan"
 def cost(context: Context, refresh: bool) -> None:
     """Show what runs have cost: planned, held and charged.
 
-    GPU-hours of attempts that have ended. Planned: at their whole walltime; held: from start to end; charged: what the
+    Node-hours and GPU-hours of attempts that have ended. Planned: at their whole walltime; held: from start to end; charged: what the
     site's accounting (sacct) says that the jobs held, start-up and packed runs' gaps included.
     """
     from campaign.submit.budget import budget
@@ -50,28 +53,29 @@ def cost(context: Context, refresh: bool) -> None:
     if not found:
         context.say("no run has ended yet")
         return
-    context.say("GPU-hours of attempts that have ended:")
-    context.say(table(HEADINGS, [_cells(one) for one in found], right=range(2, 10)))
+    headings = (*HEADINGS[:-1], *(MORE if context.verbose else ()), "")
+    rows = [_cells(one, bool(context.verbose)) for one in found]
+    context.say(table(headings, rows, right=range(2, len(headings) - 1)))
     if line := budget_line(context.data["budget"]):
         context.say(line.replace("with this plan at most ", ""))
 
 
-def _cells(one: Cost) -> list[str]:
-    share = None
-    if one.charged_gpu_h is not None and one.planned_gpu_h:
-        share = one.charged_gpu_h / one.planned_gpu_h
+def _cells(one: Cost, more: bool) -> list[str]:
+    used = one.charged_node_h if one.charged_node_h is not None else one.held_node_h
+    share = used / one.planned_node_h if used is not None and one.planned_node_h else None
     left = one.elements - one.charged_elements
     return [
         one.site,
         one.study,
         str(one.attempts),
+        _hours(one.planned_node_h),
+        _hours(one.held_node_h),
+        _hours(one.charged_node_h),
         _hours(one.planned_gpu_h),
         _hours(one.held_gpu_h),
         _hours(one.charged_gpu_h),
         "?" if share is None else f"{share:.0%}",
-        _hours(one.charged_node_h if one.charged_node_h is not None else one.held_node_h),
-        _hours(one.charged_cpu_h),
-        _hours(one.charged_billing_h),
+        *((_hours(one.charged_cpu_h), _hours(one.charged_billing_h)) if more else ()),
         f"{left} jobs without a charge" if left and one.charged_elements else "",
     ]
 
