@@ -33,8 +33,8 @@ MORE = ("CPU-h charged", "billing-h")
 def cost(context: Context, refresh: bool) -> None:
     """Show what runs have cost: planned, held and charged.
 
-    Node-hours and GPU-hours of attempts that have ended. Planned: at their whole walltime; held: from start to end; charged: what the
-    site's accounting (sacct) says that the jobs held, start-up and packed runs' gaps included.
+    Node-hours and GPU-hours of attempts that have ended. Planned: at their whole walltime; held: from start to end;
+    charged: what the site's accounting (sacct) says that the jobs held, start-up and packed runs' gaps included.
     """
     from campaign.submit.budget import budget
     from campaign.submit.charges import costs, update_charges
