@@ -161,6 +161,8 @@ class Site(FileModel):
         yield from self._check_scheduler()
         yield from self._check_filesystems()
         yield from self._check_paths()
+        if self.billing.per_node_hour is not None and self.billing.unit is None:
+            yield self.problem(("billing", "per_node_hour"), "a rate needs `unit`, what it is counted in")
         for study, axes in self.studies.items():
             for axis, values in axes.items():
                 if not values:

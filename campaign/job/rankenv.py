@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -140,13 +141,23 @@ def physical_cores(cpus: Sequence[int], sys_cpu: Path = Path("/sys/devices/syste
     return list(cores.values())
 
 
-def core_slices(cores: Sequence[Sequence[int]], ranks: int, cores_per_rank: int) -> list[set[int]] | None:
+def core_slices(
+    cores: Sequence[Sequence[int]], ranks: int, cores_per_rank: int, first: Sequence[int] | None = None
+) -> list[set[int]] | None:
     """The logical CPUs of each local rank: disjoint, spread evenly over the cores in their order.
 
-    None when there are fewer cores than ranks: then no rank is bound, the kernel shares them out.
+    `first` (the site's `cpu_bind`): a CPU of the core with which each local rank begins. It is left aside when it
+    names fewer CPUs than there are ranks, or one that isn't allowed. None when there are fewer cores than ranks: then
+    no rank is bound, the kernel shares them out.
     """
     share = len(cores) // ranks
     if share == 0:
         return None
-    width = max(1, min(cores_per_rank, share))
-    return [{cpu for core in cores[rank * share : rank * share + width] for cpu in core} for rank in range(ranks)]
+    starts, room = [rank * share for rank in range(ranks)], share
+    place = {cpu: position for position, core in enumerate(cores) for cpu in core}
+    wanted = [place.get(cpu, -1) for cpu in (first or ())[:ranks]]
+    if len(set(wanted)) == ranks and -1 not in wanted:
+        edges = [*sorted(wanted), len(cores)]
+        starts, room = wanted, min(end - start for start, end in itertools.pairwise(edges))
+    width = max(1, min(cores_per_rank, room))
+    return [{cpu for core in cores[start : start + width] for cpu in core} for start in starts]

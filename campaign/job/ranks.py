@@ -120,7 +120,8 @@ def slices(spec: RunSpec) -> list[set[int]] | None:
     if spec.scheduler == "local" and spec.nodes > 1:
         # several "nodes" on one machine: each would bind its ranks to the same first cores
         return None
-    return core_slices(physical_cores(sorted(os.sched_getaffinity(0))), spec.ranks_per_node, spec.cpus_per_rank)
+    cores = physical_cores(sorted(os.sched_getaffinity(0)))
+    return core_slices(cores, spec.ranks_per_node, spec.cpus_per_rank, spec.cpu_bind)
 
 
 def start_rank(spec: RunSpec, place: NodePlace, env: RankEnv, local_rank: int, cpus: set[int] | None) -> Rank:

@@ -70,6 +70,8 @@ class RunSpec:
     """{commit, dirty, image_digest, data_digest, versions}; goes into the record as it is."""
     allocation_nodes: int | None = None
     """Nodes of the job; more than `nodes` for the small runs of a serial ladder."""
+    cpu_bind: list[int] | None = None
+    """The CPU with which each local rank's cores begin, as the site says; None: in order."""
     gate: bool = False
     """The first run of a serial ladder: when it fails by a fault of its own, the others don't start."""
 

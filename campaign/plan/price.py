@@ -20,7 +20,9 @@ def price(
     gpus = node.gpus if whole else gpus_per_rank * ranks_per_node
     gpu_h = None if gpus is None else nodes * hours * gpus
     core_h = None if node.cores is None else node_h * node.cores
-    units = {"node-h": node_h, "core-h": core_h, "gpu-h": gpu_h, None: None}[site.billing.unit]
+    rate = site.billing.per_node_hour
+    by_hardware = {"node-h": node_h, "core-h": core_h, "gpu-h": gpu_h, None: None}[site.billing.unit]
+    units = by_hardware if rate is None else node_h * rate
     return Price(gpu_h, node_h, units, site.billing.unit, FILES_PER_RUN)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from campaign.errors import Problem
 from campaign.plan import expression
 from campaign.plan.expand import Point
-from campaign.site import Partition, Site
+from campaign.site import Partition, Qos, Site
 from campaign.slurm.durations import format_duration
 from campaign.study import Study
 from campaign.yamlfile import KeyPath
@@ -52,6 +52,8 @@ class Shaper:
         nodes = self._amount("nodes", point, problems, site_value=1) or 1
         partition, reasons = self._partition(point, nodes, walltime_s)
         problems += reasons
+        qos, reasons = self._qos(partition, nodes, walltime_s)
+        problems += () if problems else reasons
         node = self.site.node_of(partition)
         ranks = self._amount("ranks_per_node", point, problems, self._site_ranks(partition)) or 1
         # a core or more for every rank, even where ranks share cores: oversubscription is noted on the run
@@ -60,7 +62,7 @@ class Shaper:
         gpus = self._amount("gpus_per_rank", point, problems, None if node.gpus is None else min(1, node.gpus))
         return Shape(
             partition=partition,
-            qos=self.study.resources.qos or self.site.qos,
+            qos=qos,
             nodes=nodes,
             ranks_per_node=ranks,
             cpus_per_rank=cpus,
@@ -139,14 +141,56 @@ class Shaper:
             return site.default_partition, ()
         reasons = {}
         for name in site.partition_by_size:
-            against = refusals(site.partitions[name], nodes, walltime_s)
+            against = [*refusals(site.partitions[name], nodes, walltime_s).values()]
+            against += self._qos_refusals(name, nodes, walltime_s)
             if not against:
                 return name, ()
-            reasons[name] = ", ".join(against.values())
+            reasons[name] = ", ".join(against)
         path = self.study.axis_paths().get("nodes", ("resources", "nodes"))
         shown = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         message = f"no partition of {site.name} admits {nodes} nodes for {format_duration(walltime_s)}"
         return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown),)
+
+    @property
+    def _named_qos(self) -> str | None:
+        return self.study.resources.qos or self.site.qos
+
+    def _qos_refusals(self, partition: str, nodes: int, walltime_s: float) -> list[str]:
+        """Why none of a partition's `qos_by_size` admits this size; empty when one does, or the QOS is named."""
+        limits = self.site.partitions[partition]
+        against = {name: qos_refusals(limits.qos[name], nodes, walltime_s) for name in limits.qos_by_size}
+        if self._named_qos is not None or not all(against.values()):
+            return []
+        return [f"QOS {name} {', '.join(reasons.values())}" for name, reasons in against.items()]
+
+    def _qos(self, partition: str, nodes: int, walltime_s: int) -> tuple[str | None, tuple[Problem, ...]]:
+        """The QOS that site or study name, else the first of `qos_by_size` that admits nodes and walltime."""
+        by_size = self.site.partitions[partition].qos_by_size
+        if self._named_qos is not None or not by_size:
+            return self._named_qos, ()
+        limits = self.site.partitions[partition].qos
+        for name in by_size:
+            if not qos_refusals(limits[name], nodes, walltime_s):
+                return name, ()
+        if refusals(self.site.partitions[partition], nodes, walltime_s):
+            return by_size[0], ()  # the partition's own reasons are said already
+        shown = "; ".join(self._qos_refusals(partition, nodes, walltime_s))
+        message = f"no QOS of partition {partition} of {self.site.name} admits {nodes} nodes for "
+        path = self.study.axis_paths().get("nodes", ("resources", "nodes"))
+        problem = self.study.problem(path, message + format_duration(walltime_s), value=nodes, allowed=shown)
+        return by_size[0], (problem,)
+
+
+def qos_refusals(qos: Qos, nodes: int, walltime_s: float) -> dict[str, str]:
+    """What a QOS has against this size: the limit's key and what it allows. Unknown limits admit."""
+    reasons = {}
+    if qos.max_nodes is not None and nodes > qos.max_nodes:
+        reasons["max_nodes"] = f"at most {qos.max_nodes} nodes"
+    if qos.min_nodes is not None and nodes < qos.min_nodes:
+        reasons["min_nodes"] = f"at least {qos.min_nodes} nodes"
+    if qos.max_time is not None and walltime_s > qos.max_time:
+        reasons["max_time"] = f"at most {format_duration(qos.max_time)}"
+    return reasons
 
 
 def refusals(partition: Partition, nodes: int, walltime_s: float) -> dict[str, str]:

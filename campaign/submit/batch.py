@@ -208,6 +208,7 @@ def make_spec(
         visible_gpus=site.visible_gpus,
         gpus_per_node=node_gpus(site, run),
         srun_args=list(site.scheduler.srun_args),
+        cpu_bind=node.cpu_bind if node is not None else None,
         record=run.record,
         group_readable=group_readable,
         python=site.software.python or sys.executable,
