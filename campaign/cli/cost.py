@@ -11,6 +11,7 @@ from campaign.cli.common import Context, flags
 from campaign.cli.plantext import budget_line
 from campaign.cli.render import table
 from campaign.submit.ledger import Ledger
+from campaign.words import amount
 
 if TYPE_CHECKING:
     from campaign.submit.charges import Cost
@@ -81,4 +82,4 @@ def _cells(one: Cost, more: bool) -> list[str]:
 
 
 def _hours(value: Any) -> str:
-    return "?" if value is None else f"{value:.4g}"
+    return "?" if value is None else amount(value)

@@ -13,6 +13,7 @@ from campaign.cli.render import table
 from campaign.errors import Problem
 from campaign.plan.diff import Diff
 from campaign.plan.model import Plan, PlannedRun
+from campaign.words import amount
 from campaign.words import count as number
 
 ROWS = 40
@@ -77,7 +78,7 @@ def _cells(runs: Sequence[PlannedRun], states: Mapping[str, str]) -> list[str]:
         "-" if run.local_batch is None else str(run.local_batch),
         run.partition or "-",
         str(len(runs)),
-        "?" if gpu_h is None else f"{gpu_h:.4g}",
+        "?" if gpu_h is None else amount(gpu_h),
         ", ".join(marks),
     ]
 
@@ -107,10 +108,12 @@ def prices(total: Mapping[str, Any]) -> str:
     """The price line: what the runs that are still to be made cost at most."""
     if not total["to_run"]:
         return "nothing left to run: every run of this plan is done or on its way"
-    parts = [f"{total['gpu_h']:.4g} GPU-h", f"{total['node_h']:.4g} node-h"]
-    parts += [f"{units:.4g} {key.split(': ')[1]} on {key.split(': ')[0]}" for key, units in total["site_units"].items()]
+    parts = [f"{amount(total['gpu_h'])} GPU-h", f"{amount(total['node_h'])} node-h"]
+    parts += [
+        f"{amount(units)} {key.split(': ')[1]} on {key.split(': ')[0]}" for key, units in total["site_units"].items()
+    ]
     return (
-        f"at most {', '.join(parts)}, {total['files']} files on shared storage for {number(total['to_run'], 'run')} "
+        f"at most {', '.join(parts)}, {total['files']:,} files on shared storage for {number(total['to_run'], 'run')} "
         "(each at its whole walltime; metadata operations not measured)"
     )
 
@@ -119,10 +122,14 @@ def budget_line(budget: Mapping[str, Any]) -> str | None:
     """Where the project stands against its cap; None when there is none and nothing was spent."""
     spent, committed = budget["spent_gpu_h"], budget["committed_gpu_h"]
     if budget["cap_gpu_h"] is None:
-        return f"so far: {spent:.4g} GPU-h spent, {committed:.4g} queued or running" if spent or committed else None
+        return (
+            f"so far: {amount(spent)} GPU-h spent, {amount(committed)} queued or running"
+            if spent or committed
+            else None
+        )
     return (
-        f"budget: {spent:.4g} GPU-h spent, {committed:.4g} queued or running; with this plan at most "
-        f"{budget['share']:.0%} of the cap of {budget['cap_gpu_h']:g} GPU-h"
+        f"budget: {amount(spent)} GPU-h spent, {amount(committed)} queued or running; with this plan at most "
+        f"{budget['share']:.0%} of the cap of {amount(budget['cap_gpu_h'])} GPU-h"
     )
 
 
