@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from campaign.errors import Problem
 from campaign.submit.charges import committed_gpu_h, costs
 from campaign.submit.ledger import Ledger
+from campaign.words import amount
 
 if TYPE_CHECKING:
     from campaign.config import Config
@@ -52,11 +53,11 @@ def over_cap(config: Config, state: Budget, wanted_gpu_h: float) -> Problem | No
     if left is None or wanted_gpu_h <= left:
         return None
     message = (
-        f"the plan may cost {wanted_gpu_h:.4g} GPU-h, and {left:.4g} of the project's cap are left "
-        f"({state.spent_gpu_h:.4g} spent, {state.committed_gpu_h:.4g} queued or running)"
+        f"the plan may cost {amount(wanted_gpu_h)} GPU-h, and {amount(left)} of the project's cap are left "
+        f"({amount(state.spent_gpu_h)} spent, {amount(state.committed_gpu_h)} queued or running)"
     )
     hint = "fewer points or repeats, a shorter walltime, or another cap; submit queues what fits"
-    allowed = f"at most {config.caps.gpu_hours:g} GPU-h in all"
+    allowed = f"at most {amount(config.caps.gpu_hours)} GPU-h in all"
     return config.problem(("caps", "gpu_hours"), message, allowed=allowed, hint=hint)
 
 

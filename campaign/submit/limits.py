@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from campaign.errors import Problem
 from campaign.submit.budget import Budget, budget, gpu_h_of
+from campaign.words import amount
 from campaign.words import count as number
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def within_cap(config: Config, ledger: Ledger, rows: Sequence[Row]) -> tuple[lis
     if len(kept) == len(rows):
         return kept, None
     message = (
-        f"the project's cap of {config.caps.gpu_hours:g} GPU-h leaves room for {state.left_gpu_h:.4g} "
-        f"({state.spent_gpu_h:.4g} spent, {state.committed_gpu_h:.4g} queued or running): "
+        f"the project's cap of {amount(config.caps.gpu_hours)} GPU-h leaves room for {amount(state.left_gpu_h or 0.0)} "
+        f"({amount(state.spent_gpu_h)} spent, {amount(state.committed_gpu_h)} queued or running): "
         f"{number(len(rows) - len(kept), 'run')} stay planned"
     )
     hint = "raise the cap, or shorten walltimes and plan again; what running jobs leave unused is room again later"
