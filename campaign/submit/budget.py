@@ -57,7 +57,7 @@ def over_cap(config: Config, state: Budget, wanted_gpu_h: float) -> Problem | No
         f"({amount(state.spent_gpu_h)} spent, {amount(state.committed_gpu_h)} queued or running)"
     )
     hint = "fewer points or repeats, a shorter walltime, or another cap; submit queues what fits"
-    allowed = f"at most {amount(config.caps.gpu_hours)} GPU-h in all"
+    allowed = f"at most {amount(state.cap_gpu_h or 0.0)} GPU-h in all"
     return config.problem(("caps", "gpu_hours"), message, allowed=allowed, hint=hint)
 
 
