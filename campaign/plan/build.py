@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from campaign.errors import BadInput, Problem
-from campaign.plan import identity
+from campaign.plan import identity, places, quota
+from campaign.plan.check import check_site, check_study
 from campaign.plan.expand import barren, points
+from campaign.plan.ground import Findings, Ground
 from campaign.plan.maker import Part, Pilots, RunMaker
 from campaign.plan.merge import merge
 from campaign.plan.model import Plan, PlannedRun, SourceFile
@@ -100,6 +103,7 @@ class _Builder:
         self._studies: dict[str, Study | None] = {}
         self._unseen: dict[tuple[str, str | None], Problem] = {}
         self._site_needs: dict[str, tuple[str | None, SitePaths | None]] = {}
+        self._grounds: dict[str, tuple[Ground, Findings]] = {}
 
     # -- what to plan ------------------------------------------------------------------------------------------------
 
@@ -138,6 +142,8 @@ class _Builder:
 
     def finish(self) -> None:
         """Raise every error that was found."""
+        for ground, _ in self._grounds.values():
+            self._check_quota(ground)
         self.warnings += self._unseen.values()
         if self.errors:
             raise BadInput(list(dict.fromkeys(self.errors)))
@@ -173,6 +179,7 @@ class _Builder:
                 self.errors += error.problems
             try:
                 paths = self.project.site_paths(site)
+                self.errors += places.malformed(Ground(self.project, site, paths))
             except BadInput as error:
                 self.errors += error.problems
             self._site_needs[site.name] = account, paths if len(self.errors) == before else None
@@ -192,7 +199,10 @@ class _Builder:
         account, paths = self._needs(site)
         if paths is None:
             return
-        maker = RunMaker(site, study, account, paths)
+        ground, everywhere = self._ground(site, paths)
+        own = check_study(ground, study)
+        self.warnings += own.warnings
+        maker = RunMaker(site, study, account, paths, [*everywhere.problems, *own.problems])
         found = points(study)
         self.warnings += barren(study, found)
         if maker.data.warning:
@@ -200,6 +210,27 @@ class _Builder:
         parts = maker.parts(found, self.pilots)
         self.warnings += maker.unknowns
         self._keep(maker, parts)
+
+    def _ground(self, site: Site, paths: SitePaths) -> tuple[Ground, Findings]:
+        """A site's file systems, and what was found against all runs there."""
+        if site.name not in self._grounds:
+            ground = Ground(self.project, site, paths)
+            self._grounds[site.name] = ground, check_site(ground)
+            self.warnings += self._grounds[site.name][1].warnings
+        return self._grounds[site.name]
+
+    def _check_quota(self, ground: Ground) -> None:
+        """All runs of the plan on one site against the room for their records."""
+        shapes = Counter(run.shape() for run in self.runs.values() if run.can_run and run.site == ground.site.name)
+        if not shapes:
+            return
+        size = ground.site.scheduler.limits.array_size or quota.ARRAY_SIZE
+        found = quota.check(ground, shapes.total(), quota.submissions(shapes.values(), size))
+        self.warnings += found.warnings
+        if found.problems:
+            for run_id, run in self.runs.items():
+                if run.site == ground.site.name:
+                    self.runs[run_id] = dataclasses.replace(run, problems=(*run.problems, *found.problems))
 
     def _keep(self, maker: RunMaker, parts: list[Part]) -> None:
         """The runs of these points in their order, the gate run first. Studies that share a run measure it once."""

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from campaign.errors import Problem
+from campaign.plan import offline, places, software
+from campaign.plan.ground import UNKNOWN, Findings, Ground
 from campaign.plan.shape import Shape, refusals
 from campaign.site import Site
 from campaign.slurm.durations import format_duration, format_size
 from campaign.study import Study
 from campaign.yamlfile import KeyPath
 
-UNKNOWN = "unknown, not checked"
+__all__ = ["UNKNOWN", "check", "check_site", "check_study", "unknowns"]
+
+
+def check_site(ground: Ground) -> Findings:
+    """What is against every run on this site, or doubtful; once per plan."""
+    return Findings().add(places.check_site(ground), software.check_site(ground))
+
+
+def check_study(ground: Ground, study: Study) -> Findings:
+    """What is against every run of this study on this site, or doubtful; once per study, never per run."""
+    return Findings().add(
+        places.check_study(ground, study), software.check_study(ground, study), offline.check(ground, study)
+    )
 
 
 def check(site: Site, study: Study, shape: Shape) -> list[Problem]:
@@ -65,10 +79,14 @@ class _Check:
         where, nodes = f"QOS {name} of {self.site.name}", self.shape.nodes
         if qos.max_nodes is not None and nodes > qos.max_nodes:
             allowed = f"at most {qos.max_nodes} nodes"
-            yield self._problem("nodes", f"{nodes} nodes don't fit {where}", nodes, (*start, name), allowed)
+            yield self._problem(
+                "nodes", f"{nodes} nodes don't fit {where}", nodes, (*start, name, "max_nodes"), allowed
+            )
         if qos.min_nodes is not None and nodes < qos.min_nodes:
             allowed = f"at least {qos.min_nodes} nodes"
-            yield self._problem("nodes", f"{nodes} nodes don't fit {where}", nodes, (*start, name), allowed)
+            yield self._problem(
+                "nodes", f"{nodes} nodes don't fit {where}", nodes, (*start, name, "min_nodes"), allowed
+            )
         if qos.max_time is not None and self.shape.walltime_s > qos.max_time:
             yield self._too_long(where, (*start, name, "max_time"), f"at most {format_duration(qos.max_time)}")
 
@@ -95,11 +113,13 @@ class _Check:
             yield self._problem(name, message, wanted, ("nodes", self.partition.node, "cores"), allowed)
 
     def _memory(self) -> Iterator[Problem]:
-        wanted, most = self.shape.memory_bytes, self.node.usable_bytes
+        # where nobody knows what jobs may ask for, it is at most what is there
+        key = "usable_bytes" if self.node.usable_bytes is not None else "memory_bytes"
+        wanted, most = self.shape.memory_bytes, getattr(self.node, key)
         if wanted is not None and most is not None and wanted > most:
             message = f"{format_size(wanted)} of memory a node, a job on {self.partition.node} may ask for less"
             allowed = f"at most {most // (1 << 30)}G"
-            limit = ("nodes", self.partition.node, "usable_bytes")
+            limit = ("nodes", self.partition.node, key)
             yield self._problem("memory", message, format_size(wanted), limit, allowed)
 
     def _problem(self, name: str, message: str, value: object, limit: KeyPath, allowed: str) -> Problem:

@@ -61,8 +61,11 @@ class Part:
 class RunMaker:
     """Makes the runs of one study on one site; what all of them share is made once."""
 
-    def __init__(self, site: Site, study: Study, account: str | None, paths: SitePaths) -> None:
-        self.site, self.study, self.account = site, study, account
+    def __init__(
+        self, site: Site, study: Study, account: str | None, paths: SitePaths, against: Sequence[Problem] = ()
+    ) -> None:
+        """`against`: what makes every run of the study impossible here."""
+        self.site, self.study, self.account, self.against = site, study, account, tuple(against)
         self.data = dataset.find(site, study, paths.data)
         self.unknowns: list[Problem] = []
         self._shaper = Shaper(site, study)
@@ -138,6 +141,7 @@ class RunMaker:
         problems = list(self._problems(shape))
         local, whole, wrong = batches(self.study, point.params, shape.world_size)
         problems += wrong
+        problems += self.against
         if self.data.problem is not None:
             problems.append(self.data.problem)
         series = identity.series(point.axes, point.params, (self.data.value or {}).get("options", {}))

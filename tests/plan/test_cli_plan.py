@@ -39,6 +39,11 @@ def answer(project: Project, *args: str, code: int = 0) -> Any:
     return envelope
 
 
+def limits(problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the word that no file system of this site is on the test's machine."""
+    return [problem for problem in problems if problem["key"] != "filesystems"]
+
+
 PARTLY = changed(STUDY, ("[1, 2, 4]", "[1, 64]"))
 
 
@@ -46,7 +51,7 @@ def test_what_is_planned_is_shown_and_kept(make_project: Make) -> None:
     project = make_project()
     done = campaign(project, "tiny")
     assert done.exit_code == 0
-    assert done.stderr == ""
+    assert done.stderr == "Unknown, not checked (null in the site file):\n  sites/tiny.yaml:18  filesystems\n"
     rows = [line.split() for line in done.stdout.splitlines()]
     # axes, nodes, ranks, cores, GPUs and batch of a rank, partition, runs, GPU-h
     assert ["strategy=ddp", "1", "4", "12", "1", "64", "devel", "2", "4", "gate", "first"] in rows
@@ -81,7 +86,9 @@ def test_a_run_that_cant_run_is_a_warning_and_the_rest_is_planned(make_project: 
     envelope = answer(project, "tiny")
     assert envelope["data"]["totals"]["can_run"] == envelope["data"]["totals"]["cannot_run"] == 4
     assert [len(run["problems"]) for run in envelope["data"]["runs"]].count(1) == 4
-    assert [(warning["file"], warning["line"]) for warning in envelope["warnings"]] == [("studies/sweep.yaml", 7)]
+    assert [(warning["file"], warning["line"]) for warning in limits(envelope["warnings"])] == [
+        ("studies/sweep.yaml", 7)
+    ]
 
 
 def test_strict_makes_it_an_error(make_project: Make) -> None:
@@ -89,7 +96,7 @@ def test_strict_makes_it_an_error(make_project: Make) -> None:
     assert campaign(project, "tiny", "--strict").exit_code == 2
     envelope = answer(project, "tiny", "--strict", code=2)
     assert [error["line"] for error in envelope["errors"]] == [7]
-    assert envelope["warnings"] == []
+    assert limits(envelope["warnings"]) == []
     assert campaign(make_project(), "tiny", "--strict").exit_code == 0
 
 
@@ -108,7 +115,10 @@ def test_what_nobody_knows_is_printed_as_unknown(make_project: Make) -> None:
     assert "Unknown, not checked" in done.stderr
     assert "sites/tiny.yaml:12  partitions.large.max_time" in done.stderr
     unknown = answer(project, "tiny", "--set", "nodes=500", "--set", "global_batch=2000")["data"]["unknown"]
-    assert [problem["key"] for problem in unknown] == ["partitions.large.max_nodes", "partitions.large.max_time"]
+    assert [problem["key"] for problem in limits(unknown)] == [
+        "partitions.large.max_nodes",
+        "partitions.large.max_time",
+    ]
 
 
 def test_long_plans_are_cut_unless_asked(make_project: Make) -> None:
