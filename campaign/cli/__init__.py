@@ -30,6 +30,7 @@ class Row(NamedTuple):
 COMMANDS: dict[str, Row] = {
     "init": Row("campaign.cli.init:init", "Make a project folder from the starter sites and studies."),
     "plan": Row("campaign.cli.plan:plan", "Expand, check and price the runs of sites and studies."),
+    "try": Row("campaign.cli.tryrun:tryrun", "Run a study's smallest point for a few steps and say what happened."),
     "submit": Row("campaign.cli.submit:submit", "Queue planned runs, exactly as planned."),
     "run": Row("campaign.cli.run:run", "Plan, submit, wait and collect, with progress."),
     "status": Row("campaign.cli.status:status", "Show where every run stands."),

@@ -66,6 +66,12 @@ CASES: dict[str, list[Case]] = {
         bad("sites/local.yaml", "--study", "nothing"),
         bad("sites/torn.yaml"),
     ],
+    "try": [
+        ok("tally", "local", "--steps", "3"),
+        bad("broken", "local", code=EXIT_FAILED),
+        bad("nothing", "local"),
+        bad("tally", "local", "--here"),
+    ],
     "submit": [ok("--dry-run", "--study", "later"), bad("--where", "no_such_column = 1"), bad(where="outside")],
     "run": [
         ok("sites/local.yaml", "--study", "tally", "--no-plots"),
