@@ -108,3 +108,22 @@ def show_config(site: str) -> ClusterConfig | Answer:
     """The cluster's configuration; an `Answer` when the controller is away."""
     answer = run(site, ["scontrol", "show", "config"])
     return parse_config(answer.stdout) if answer.ok else answer
+
+
+def show(site: str, *what: str) -> Answer:
+    """`scontrol --all --oneliner show WHAT`; `--all` shows partitions that are hidden or closed to this user, too."""
+    return run(site, ["scontrol", "--all", "--oneliner", "show", *what])
+
+
+def sacctmgr_show(site: str, *what: str) -> Answer:
+    """`sacctmgr show WHAT` as rows with `|` between the fields."""
+    return run(site, ["sacctmgr", "--noheader", "--parsable2", "show", *what])
+
+
+def sbatch(site: str, script: str) -> str | Answer:
+    """Queue a script file; the job id, or an `Answer` when sbatch gave none."""
+    answer = run(site, ["sbatch", "--parsable", script], SBATCH_TIMEOUT_S)
+    # a site's filter may print lines of its own; the id may carry the cluster: 1234;juwels
+    ids = [line.partition(";")[0].strip() for line in answer.stdout.splitlines()]
+    ids = [word for word in ids if word.isdigit()]
+    return ids[-1] if answer.ok and ids else answer

@@ -176,6 +176,8 @@ class ClusterConfig:
     max_array_size: int | None
     kill_wait_s: int | None
     version: str | None
+    accounting: bool | None = None
+    """False: no job is accounted for (AccountingStorageType none)."""
 
 
 def parse_config(text: str) -> ClusterConfig:
@@ -186,11 +188,13 @@ def parse_config(text: str) -> ClusterConfig:
         match = re.match(r"\d+", values.get(key, ""))
         return int(match[0]) if match else None
 
+    storage = values.get("AccountingStorageType")
     return ClusterConfig(
         name=values.get("ClusterName"),
         max_array_size=number("MaxArraySize"),
         kill_wait_s=number("KillWait"),
         version=values.get("SLURM_VERSION"),
+        accounting=None if storage is None else storage.rpartition("/")[2] not in ("none", "(null)", ""),
     )
 
 

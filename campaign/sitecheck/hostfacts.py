@@ -1,0 +1,94 @@
+"""What this host shows of its site: file systems, interface, GPU driver, container runtime."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaign.doctor.storage import mount_of
+from campaign.job.network import interface_address
+from campaign.sitecheck.host import NETWORK_KINDS, kind_of
+from campaign.vendors import VENDORS, VendorName
+
+FOLDER_VARIABLES = ("SCRATCH", "FSCRATCH", "WORK", "FASTDATA", "PROJECT", "DATA", "STORE", "HOME")
+"""In which sites say where their file systems are; the first ones are where runs belong."""
+FAST = ("hsn0", "ib0", "ib", "hsn", "opa", "roce")
+"""Names of fast interfaces, the usual choice first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFilesystem:
+    """One file system that hosts share, with the user's name in its path as `{user}`."""
+
+    name: str
+    path: str
+    kind: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What `discover` takes from this host."""
+
+    filesystems: tuple[FoundFilesystem, ...] = ()
+    interface: str | None = None
+    vendor: VendorName | None = None
+    container_runtime: str | None = None
+
+
+def look(user: str) -> HostFacts:
+    """Ask this host."""
+    text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    runtime = next((name for name in ("apptainer", "singularity") if shutil.which(name)), None)
+    drivers = [vendor.name for vendor in VENDORS.values() if Path(vendor.driver_version).exists()]
+    return HostFacts(
+        filesystems=shared_filesystems(text, os.environ, user),
+        interface=_interface(sorted(path.name for path in Path("/sys/class/net").iterdir())),
+        vendor=drivers[0] if drivers else None,
+        container_runtime=runtime,
+    )
+
+
+def shared_filesystems(mountinfo: str, environ: Mapping[str, str], user: str) -> tuple[FoundFilesystem, ...]:
+    """Folders that the site's own variables name, then mounts, as far as a network file system is under them."""
+    found: dict[str, FoundFilesystem] = {}
+    covered: set[str] = set()
+    for variable in FOLDER_VARIABLES:
+        folder = environ.get(variable, "")
+        if not folder.startswith("/"):
+            continue
+        mount = mount_of(Path(folder), mountinfo)
+        if kind_of(mount.kind) in NETWORK_KINDS:
+            path = _placeholder(folder.rstrip("/"), user)
+            found.setdefault(path, FoundFilesystem(variable.lower(), path, kind_of(mount.kind),
+                                                   os.access(folder, os.W_OK)))  # fmt: skip
+            covered.add(mount.point)
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, after = left.split(), right.split()
+        if len(fields) < 5 or not after or kind_of(after[0]) not in NETWORK_KINDS - {"cvmfs", "9p"}:
+            continue
+        point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
+        if point not in covered:
+            name = _name(point, {one.name for one in found.values()})
+            found.setdefault(point, FoundFilesystem(name, point, kind_of(after[0]), os.access(point, os.W_OK)))
+    return tuple(found.values())
+
+
+def _placeholder(path: str, user: str) -> str:
+    return "/".join("{user}" if part == user else part.replace("{", "{{").replace("}", "}}")
+                    for part in path.split("/"))  # fmt: skip
+
+
+def _name(point: str, taken: set[str]) -> str:
+    word = re.sub(r"[^a-z0-9]+", "_", point.lower()).strip("_") or "root"
+    return word if word not in taken and re.match(r"[a-z]", word) else f"fs_{word}"
+
+
+def _interface(names: list[str]) -> str | None:
+    candidates = [name for start in FAST for name in names if name.startswith(start)]
+    return next((name for name in candidates if interface_address(name)), None)
