@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -135,15 +136,27 @@ def cut(project: Project, site: Site, batches: Sequence[Batch], jobs: int) -> li
     return kept
 
 
-def write_specs(batch: Batch, site: Site, paths: SitePaths, project: Project, origin: Mapping[str, Any]) -> None:
-    """Write `specs.jsonl` into the submit folder: whole, on disk, before anything is queued."""
+def write_specs(
+    batch: Batch,
+    site: Site,
+    paths: SitePaths,
+    project: Project,
+    origin: Mapping[str, Any],
+    *,
+    srun_args: Sequence[str] = (),
+) -> None:
+    """Write `specs.jsonl` into the submit folder: whole, on disk, before anything is queued.
+
+    `srun_args`: for the step of the agents, beside the site's own.
+    """
     batch.submit_dir.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(16)
     shared = project.config.group_readable
-    lines = [
-        make_spec(batch, index, item, site, paths, project.root, token, origin, group_readable=shared).to_line()
+    specs = [
+        make_spec(batch, index, item, site, paths, project.root, token, origin, group_readable=shared)
         for index, item in batch.placed()
     ]
+    lines = [dataclasses.replace(spec, srun_args=[*spec.srun_args, *srun_args]).to_line() for spec in specs]
     target = batch.submit_dir / SPECS_FILE
     part = target.with_suffix(".part")
     mode = 0o640 if shared else 0o600  # the token in it lets an agent speak to the head

@@ -139,8 +139,10 @@ class Prepared:
 def prepare(project: Project, site: Site, run: PlannedRun, held: Allocation) -> Prepared:
     """Write specs and script of `run` for the first nodes of the allocation."""
     (batch,) = make_batches(project, site, [Item(run, 1)])
-    write_specs(batch, site, project.site_paths(site), project, provenance(project.root))
     nodes = held.nodes[: run.nodes]
+    # beside the step that the head is in, and any other that the user has running
+    step = ("--overlap", f"--nodelist={compress(nodes)}")
+    write_specs(batch, site, project.site_paths(site), project, provenance(project.root), srun_args=step)
     threads = site.node_of(str(run.partition)).threads_per_core
     cpus = cpus_of(held, nodes, threads) or batch.cores
     script = batch.submit_dir / SCRIPT
@@ -201,6 +203,7 @@ def here_script(batch: Batch, site: Site, held: Allocation, nodes: tuple[str, ..
         *(f"unset {' '.join(unset[at : at + 6])}" for at in range(0, len(unset), 6)),
         '[ -z "${SLURM_STEP_GPUS-}" ] || export SLURM_JOB_GPUS="$SLURM_STEP_GPUS"',
         "unset SLURM_STEP_GPUS",
+        'export HOSTNAME="$SLURMD_NODENAME"',  # as in a batch step
         *(f"export {name}={shlex.quote(str(value))}" for name, value in said.items() if value is not None),
     ]
     return "\n".join(lines) + "\n" + script_text(batch, site).partition("\n")[2]
