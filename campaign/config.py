@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from campaign.fieldtypes import Positive, Token
 from campaign.site import Name, Paths
-from campaign.validate import FileModel, FileSource, Positive, Strict, Token, load_model
+from campaign.validate import FileModel, FileSource, Strict, load_model
 from campaign.yamlfile import parse
 
 

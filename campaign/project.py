@@ -115,7 +115,7 @@ class Project:
 
         Raises `BadInput` that names all ways when a Slurm site has none.
         """
-        from campaign.validate import is_token
+        from campaign.fieldtypes import is_token
 
         variable = f"CAMPAIGN_ACCOUNT_{site.name.upper().replace('-', '_')}"
         ways = (flag, os.environ.get(variable), os.environ.get("CAMPAIGN_ACCOUNT"), self.config.accounts.get(site.name))

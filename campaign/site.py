@@ -13,6 +13,7 @@ from pydantic import Field
 
 from campaign import machine
 from campaign.errors import Problem
+from campaign.fieldtypes import Line, Scalar, Token
 from campaign.sitefields import (
     Billing,
     Container,
@@ -31,7 +32,7 @@ from campaign.sitefields import (
     StagingMode,
     Transport,
 )
-from campaign.validate import FileModel, Line, Scalar, Token, json_schema, load_model, suggestion
+from campaign.validate import FileModel, json_schema, load_model, suggestion
 from campaign.vendors import VENDORS
 
 __all__ = [

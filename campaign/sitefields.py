@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from campaign.validate import Count, Limit, Line, Positive, Strict, Token, refuse
+from campaign.fieldtypes import Count, Limit, Line, Positive, Token, refuse
+from campaign.validate import Strict
 from campaign.vendors import VendorName
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from campaign.errors import Problem
+from campaign.fieldtypes import Json, Scalar, Token, Word
 from campaign.plan import expression
 from campaign.site import Name, StagingMode
 from campaign.studyfields import Amount, Axes, Baseline, Memory, Pack, Params, Redirect, Revision, Walltime
-from campaign.validate import FileModel, Json, Scalar, Strict, Token, Word, json_schema, load_model, suggestion
+from campaign.validate import FileModel, Strict, json_schema, load_model, suggestion
 from campaign.yamlfile import KeyPath
 
 SHAPE = ("nodes", "ranks_per_node", "cpus_per_rank", "gpus_per_rank")
@@ -193,6 +194,9 @@ class Study(FileModel):
             yield self.problem(("metrics",), "`metrics` are read from a `command`; a workload records its own")
         for index, metric in enumerate(self.metrics):
             yield from self._check_metric(("metrics", index), metric)
+        if self.command and not self.command[0].strip():
+            hint = "command: [python, train.py]"
+            yield self.problem(("command", 0), "the first word is empty: it names the program", hint=hint)
         for index, word in enumerate(self.command or ()):
             yield from self._check_word(("command", index), word)
 

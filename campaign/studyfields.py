@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from campaign.fieldtypes import Json, Scalar, duration, refuse, scalar, size
 from campaign.plan import expression
 from campaign.slurm.durations import SIZE_FORMS, TIME_FORMS
-from campaign.validate import Json, Scalar, duration, refuse, scalar, size
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
