@@ -147,7 +147,7 @@ class Study(FileModel):
     kind: Literal["sweep", "search"] = "sweep"
     revision: Revision | None = None
     workload: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")] | None = None
-    command: Annotated[list[Word], Field(min_length=1)] | None = None
+    command: Annotated[list[Word], Field(json_schema_extra={"minItems": 1})] | None = None
     metrics: list[Metric] = []
     data: Data | None = None
     params: Params = {}
@@ -194,9 +194,11 @@ class Study(FileModel):
             yield self.problem(("metrics",), "`metrics` are read from a `command`; a workload records its own")
         for index, metric in enumerate(self.metrics):
             yield from self._check_metric(("metrics", index), metric)
-        if self.command and not self.command[0].strip():
+        if self.command is not None and not "".join(self.command[:1]).strip():
+            path: KeyPath = ("command", 0) if self.command else ("command",)
+            allowed = "a list of words: the program, then its arguments"
             hint = "command: [python, train.py]"
-            yield self.problem(("command", 0), "the first word is empty: it names the program", hint=hint)
+            yield self.problem(path, "a command without a program", allowed=allowed, hint=hint)
         for index, word in enumerate(self.command or ()):
             yield from self._check_word(("command", index), word)
 

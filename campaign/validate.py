@@ -160,8 +160,7 @@ def _explain(detail: ErrorDetails, source: Source, model: type[BaseModel]) -> Pr
         name, words = _BOUNDS[kind]
         message, allowed = "out of range", f"{words} {context[name]}"
     elif kind == "too_short":
-        least = context["min_length"]
-        message, allowed = f"is empty: it needs at least {least}", f"{context['field_type'].lower()} of {least} or more"
+        message, allowed = "must not be empty", f"at least {context['min_length']} entry"
     elif kind == "string_pattern_mismatch":
         message, allowed = "not a valid name", f"letters and signs as in {context['pattern']}"
     if isinstance(detail["input"], str) and kind in ("int_type", "float_type", "bool_type"):
