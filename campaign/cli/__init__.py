@@ -35,6 +35,7 @@ COMMANDS: dict[str, Row] = {
     "run": Row("campaign.cli.run:run", "Plan, submit, wait and collect, with progress."),
     "status": Row("campaign.cli.status:status", "Show where every run stands."),
     "show": Row("campaign.cli.show:show", "Show all that is known of one run."),
+    "script": Row("campaign.cli.script:script", "Print the job script of a run."),
     "logs": Row("campaign.cli.logs:logs", "Print what a run printed."),
     "collect": Row("campaign.cli.collect:collect", "Bring records into the store."),
     "cancel": Row("campaign.cli.cancel:cancel", "Cancel queued and running runs."),

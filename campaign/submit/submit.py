@@ -144,7 +144,7 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
     """The rows as batches, no more jobs than the site's submit limit leaves room for."""
     planned = ledger.planned_runs(row["run_id"] for row in rows)
     items = [
-        Item(planned[row["run_id"]], row["attempts"] + 1, _tries(ledger, row["run_id"], row["attempts"] + 1))
+        Item(planned[row["run_id"]], row["attempts"] + 1, tries(ledger, row["run_id"], row["attempts"] + 1))
         for row in rows
     ]
     batches = make_batches(project, site, items)
@@ -157,7 +157,8 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
     return cut(project, site, batches, free.left)
 
 
-def _tries(ledger: Ledger, run_id: str, attempt: int) -> int:
+def tries(ledger: Ledger, run_id: str, attempt: int) -> int:
+    """Earlier intents of this attempt that came to nothing: they are part of the next one's tag."""
     return int(ledger.query("SELECT count(*) FROM jobs WHERE run_id = ? AND attempt = ?", (run_id, attempt))[0][0])
 
 

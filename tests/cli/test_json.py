@@ -80,6 +80,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "status": [ok(), ok("-v"), ok("--study", "tally"), ok(where="new"), bad("--where", "1 ="), bad(where="outside")],
     "show": [ok("{run}"), ok("{failed}"), bad("zzzz"), bad()],
+    "script": [ok("{slurm}"), ok("{slurm}", "--standalone"), bad("{run}"), bad("{run}", "--standalone"), bad("zzzz")],
     "logs": [ok("{run}"), ok("{failed}", "--failed"), bad("zzzz")],
     "collect": [ok(), ok("--rebuild"), bad("--where", "1 ="), bad(where="outside")],
     "cost": [ok(), ok("--no-refresh"), bad(where="outside")],
@@ -156,18 +157,20 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def runs(places: dict[str, Path], module_cli: Cli) -> dict[str, str]:
-    """Run ids by what became of them."""
+    """Run ids by what became of them; `slurm` is only planned, on a site with Slurm."""
     project = places["project"]
     module_cli("init", project, code=EXIT_OK)
     (project / "sites" / "torn.yaml").write_text("schema: 1\nname: torn\nscheduler: [\n")
     module_cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=project, code=EXIT_OK)
     module_cli("run", "sites/local.yaml", "--study", "broken", "--no-plots", cwd=project, code=EXIT_FAILED)
     module_cli("plan", "sites/local.yaml", "--study", "later", cwd=project, code=EXIT_OK)
+    module_cli("plan", "sites/vega.yaml", "--study", "later", "--account", "demo", cwd=project, code=EXIT_OK)
     rows = module_cli("status", "-v", "--json", cwd=project, code=EXIT_OK).json()["data"]["runs"]
     of = {name: [row for row in rows if row["study"] == name] for name in ("tally", "broken")}
     assert {row["state"] for row in of["tally"]} == {"done"}
     assert {row["state"] for row in of["broken"]} == {"failed"}
-    return {"run": of["tally"][0]["run_id"], "failed": of["broken"][0]["run_id"]}
+    slurm = next(row["run_id"] for row in rows if row["site"] == "vega")
+    return {"run": of["tally"][0]["run_id"], "failed": of["broken"][0]["run_id"], "slurm": slurm}
 
 
 def parameters() -> Iterator[Any]:
