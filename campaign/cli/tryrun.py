@@ -44,7 +44,7 @@ with it. With --here it ends the try.
 @click.argument("site", required=False)
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True,
               help="End each rank after so many steps of its Recorder.")  # fmt: skip
-@click.option("--partition", help="Partition. Default: the first of the site's partition_by_size that admits it.")
+@click.option("--partition", help="Partition. Default: one for development, else by size.")
 @click.option("--reservation", help="Reservation. Default: the study's or the site's.")
 @click.option("--walltime", help="Time limit. Default: 10 minutes, or the partition's limit.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",

@@ -11,9 +11,10 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 WALLTIME_S = 600
 """Of a try, unless its partition allows less."""
+DEVELOPMENT = re.compile(r"(^|[-_.])(dev|debug|dbg|test)")
+"""Names of partitions for short trials, which no site file marks: develbooster, dev-g, debug."""
 LEFT_BEHIND = "until-next-try"
 """File in the run folder of a failed try; the next try removes the folder. It holds the tag."""
 
@@ -91,7 +94,28 @@ def plan_try(drawer: Drawer, request: Request, *, partition: str | None = None, 
     `partition`, `limit_s`: of the allocation that the try runs in.
     """
     site, study = drawer.load_site(request.site), drawer.load_study(request.study)
-    placed = partition or request.partition
+    named = partition or request.partition
+    plan: Plan | None = None
+    for place in [{"partition": named}] if named else _places(site, study):
+        plan = build_plan(
+            drawer,
+            [request.site],
+            [request.study],
+            _overrides(request, place, _walltime_s(site, place.get("partition"), limit_s)),
+            request.account,
+        )
+        index = smallest([(run.world_size, run.nodes) if run.can_run else None for run in plan.runs])
+        if index is not None:
+            run = plan.runs[index]
+            run = dataclasses.replace(run, order=0, record={**run.record, "max_steps": request.steps})
+            alone = dataclasses.replace(plan, runs=(run,))
+            return dataclasses.replace(alone, plan_id=plan_id(alone))
+    assert plan is not None
+    raise BadInput(dict.fromkeys(problem for run in plan.runs for problem in run.problems))
+
+
+def _overrides(request: Request, place: Mapping[str, str | None], walltime_s: int) -> dict[str, Any]:
+    """`--set`, as given and as a try wants it."""
     overrides: dict[str, Any] = {
         **request.overrides,
         "revision": f"try-{request.key}-{time.time_ns():x}",
@@ -100,40 +124,41 @@ def plan_try(drawer: Drawer, request: Request, *, partition: str | None = None, 
         "pack": False,
         "retry.infrastructure": 0,
         "record.raw_ranks": [0],
-        "walltime": request.walltime or format_duration(_walltime_s(site, placed, limit_s)),
+        "walltime": request.walltime or format_duration(walltime_s),
+        **place,
     }
-    if placed is not None:
-        overrides["partition"] = placed
-    elif _by_size_would_do(site, study):
-        overrides["partition"] = None
     if request.reservation is not None:
         overrides["reservation"] = request.reservation
-    plan = build_plan(drawer, [request.site], [request.study], overrides, request.account)
-    index = smallest([(run.world_size, run.nodes) if run.can_run else None for run in plan.runs])
-    if index is None:
-        raise BadInput({problem: None for run in plan.runs for problem in run.problems})
-    run = plan.runs[index]
-    run = dataclasses.replace(run, order=0, record={**run.record, "max_steps": request.steps})
-    alone = dataclasses.replace(plan, runs=(run,))
-    return dataclasses.replace(alone, plan_id=plan_id(alone))
+    return overrides
 
 
 def _walltime_s(site: Site, named: str | None, limit_s: float) -> int:
-    """Ten minutes, or what the first partition by size (or the named one) and the allocation allow."""
+    """Ten minutes, or what the partition (else the first by size) and the allocation allow."""
     up = [name for name in site.partition_by_size if not site.partitions[name].down]
     partition = site.partitions.get(named or next(iter(up), site.default_partition))
     longest = math.inf if partition is None or partition.max_time is None else partition.max_time
     return int(min(WALLTIME_S, longest, limit_s))
 
 
-def _by_size_would_do(site: Site, study: Study) -> bool:
-    """True when the study names a partition, and those that are chosen by size have the very same nodes."""
+def _places(site: Site, study: Study) -> Iterator[dict[str, str | None]]:
+    """Where a try may go, the best first: a development partition, then by size, then as the study says.
+
+    Only partitions with the nodes that the study runs on; a study that sweeps partitions chooses for itself.
+    """
+    if "partition" in study.axis_paths():
+        yield {}
+        return
     override = study.sites.get(site.name)
     named = (override.resources.partition if override else None) or study.resources.partition
-    if named not in site.partitions or not site.partition_by_size or "partition" in study.axis_paths():
-        return False
-    kinds = {site.partitions[name].node for name in site.partition_by_size}
-    return kinds == {site.partitions[named].node}
+    node = site.partitions[named if named in site.partitions else site.default_partition].node
+    for name in dict.fromkeys((*site.partition_by_size, *site.partitions)):
+        partition = site.partitions[name]
+        if DEVELOPMENT.search(name) and partition.node == node and not partition.down:
+            yield {"partition": name}
+            break
+    if named in site.partitions and {site.partitions[name].node for name in site.partition_by_size} == {node}:
+        yield {"partition": None}
+    yield {}
 
 
 # -- what is known of it ---------------------------------------------------------------------------------------------
