@@ -101,6 +101,18 @@ def test_ranks_sit_on_their_own_cores(site: Site) -> None:
         assert len(set(affinity)) == 2
 
 
+def test_ranks_begin_where_the_site_says(site: Site) -> None:
+    script = site.script("import os\nprint(*sorted(os.sched_getaffinity(0)))")
+    cores = physical_cores(sorted(os.sched_getaffinity(0)))
+    if len(cores) < 2:
+        cores = [*cores, *cores]
+    last, first = cores[-1], cores[0]
+    ended = site.run(site.spec(script, ranks_per_node=2, cpus_per_rank=1, cpu_bind=[last[0], first[0]]))
+    shown = {int(cpu) for cpu in ended.console().split()}
+    # rank 0's console: the last core; a machine of one core binds nobody
+    assert shown == (set(last) if last != first else os.sched_getaffinity(0))
+
+
 def test_every_redirection_goes_below_the_folder_and_a_users_cache_stays() -> None:
     setting, kept, folders = redirected("/local/x", {"TRITON_CACHE_DIR": "/seeded", "TMPDIR": "/scratch/tmp"})
     assert kept == {"TRITON_CACHE_DIR": "/seeded"}
