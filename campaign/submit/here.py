@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,22 +98,24 @@ def cpus_of(held: Allocation, nodes: tuple[str, ...], threads: int) -> int | Non
 def check_size(site: Site, held: Allocation, run: PlannedRun) -> None:
     """Raise BadInput when the run doesn't fit into the allocation."""
     problems = []
+    each = " on each node"
 
-    def small(what: str, wanted: int, there: int, option: str) -> None:
+    def small(what: str, where: str, wanted: int, there: int, option: str) -> None:
         if there < wanted:
-            message = f"allocation {held.job_id} is too small: the try needs {number(wanted, what)}, it has {there}"
+            needs = number(wanted, what) + where
+            message = f"allocation {held.job_id} is too small: the try needs {needs}, it has {there}"
             problems.append(Problem(message, key="--here", hint=f"salloc {option} ...  or a smaller point by --set"))
 
-    small("node", run.nodes, len(held.nodes), f"-N {run.nodes}")
+    small("node", "", run.nodes, len(held.nodes), f"-N {run.nodes}")
     first = held.nodes[: run.nodes]
     cpus = cpus_of(held, first, site.node_of(str(run.partition)).threads_per_core)
     if cpus is not None:
         cores = run.cpus_per_rank * run.ranks_per_node
-        small("core on each node", cores, cpus, f"--ntasks-per-node=1 --cpus-per-task={cores}")
+        small("core", each, cores, cpus, f"--ntasks-per-node=1 --cpus-per-task={cores}")
     gpus = run.gpus_per_rank * run.ranks_per_node
     if gpus:
         there = min((held.gpus.get(node, 0) for node in first), default=0)
-        small("GPU on each node", gpus, there, f"--gres=gpu:{gpus}")
+        small("GPU", each, gpus, there, f"--gres=gpu:{gpus}")
     left_s = held.left_s()
     if left_s is not None and run.walltime_s > left_s:
         message = f"allocation {held.job_id} ends in {left_s:.0f} s, before the walltime of {run.walltime_s} s"
@@ -132,6 +134,7 @@ class Prepared:
     argv: list[str]
     env: dict[str, str]
     batch: Batch
+    job_id: str
     log: Path
     nodes: tuple[str, ...]
 
@@ -147,15 +150,15 @@ def prepare(project: Project, site: Site, run: PlannedRun, held: Allocation) -> 
     cpus = cpus_of(held, nodes, threads) or batch.cores
     script = batch.submit_dir / SCRIPT
     script.write_text(here_script(batch, site, held, nodes, cpus), encoding="utf-8")
-    gpus = node_gpus(site, run)
+    gpus = min(node_gpus(site, run), held.gpus.get(nodes[0], 0))
     argv = [
-        "srun", f"--jobid={held.job_id}", "--nodes=1", "--ntasks=1", f"--nodelist={nodes[0]}", "--overlap",
-        f"--cpus-per-task={cpus}", *([f"--gres=gpu:{min(gpus, held.gpus.get(nodes[0], 0))}"] if gpus else []),
+        "srun", f"--jobid={held.job_id}", f"--job-name={batch.tag}", "--nodes=1", "--ntasks=1",
+        f"--nodelist={nodes[0]}", "--overlap", f"--cpus-per-task={cpus}", *([f"--gres=gpu:{gpus}"] if gpus else []),
         "--mem=0", "--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none", "--quiet", "--kill-on-bad-exit=0",
         "bash", str(script),
     ]  # fmt: skip
     log = batch.submit_dir / f"{held.job_id}_0_0_log.out"
-    return Prepared(argv, clean_env(site, os.environ), batch, log, nodes)
+    return Prepared(argv, clean_env(site, os.environ), batch, held.job_id, log, nodes)
 
 
 def clean_env(site: Site, environ: Mapping[str, str]) -> dict[str, str]:
@@ -219,7 +222,7 @@ def run_here(prepared: Prepared, note: Callable[[str], None]) -> int:
     KeyboardInterrupt is raised again then.
     """
     where = compress(prepared.nodes)
-    note(f"running on {where} of allocation {prepared.argv[1].partition('=')[2]}; log: {prepared.log}")
+    note(f"running on {where} of allocation {prepared.job_id}; log: {prepared.log}")
     with prepared.log.open("ab") as log:
         try:
             process = subprocess.Popen(
@@ -233,9 +236,20 @@ def run_here(prepared: Prepared, note: Callable[[str], None]) -> int:
             return process.wait()
         except KeyboardInterrupt:
             note("ending the try")
-            process.send_signal(signal.SIGTERM)  # srun passes it on to the head
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            _interrupt(prepared, process)
             raise
+
+
+def _interrupt(prepared: Prepared, process: subprocess.Popen[bytes]) -> None:
+    """Send SIGINT to the head, which ends its ranks and writes the record. srun would end it together with its step."""
+    site, job_id = prepared.batch.site, prepared.job_id
+    steps = commands.run(site, ["squeue", "--steps", f"--jobs={job_id}", "--noheader", "--format=%i %j"])
+    mine = [line.split()[0] for line in steps.stdout.splitlines() if line.split()[1:] == [prepared.batch.tag]]
+    if mine:
+        # its exit code says nothing: 22.05 signals the step and complains all the same
+        commands.run(site, ["scancel", "--signal=INT", mine[0]])
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+    if process.poll() is None:
+        process.terminate()
+        process.wait(STOP_S)
