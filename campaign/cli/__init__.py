@@ -44,6 +44,7 @@ COMMANDS: dict[str, Row] = {
     "sql": Row("campaign.cli.sql:sql", "Ask the store in SQL."),
     "plot": Row("campaign.cli.plot:plot", "Draw figures from the store."),
     "data": Row("campaign.cli.data:data", "Prepare the data sets that studies read."),
+    "site": Row("campaign.cli.site:site", "Check a site file, make a first one, probe compute nodes."),
     "doctor": Row("campaign.cli.doctor:doctor", "Say what is installed, what is missing, and what installs it."),
     "completion": Row("campaign.cli.completion:completion", "Print shell completion for bash, zsh or fish."),
 }

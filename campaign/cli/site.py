@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, flags, require
-from campaign.errors import EXIT_NOT_NOW, BadInput, NotNow, OutsideProject, Problem
+from campaign.cli.sitefile import NamedSite, fail_once, print_findings, write_new
+from campaign.cli.siteprobe import probe
+from campaign.errors import EXIT_NOT_NOW, NotNow, Problem
 
 if TYPE_CHECKING:
-    from campaign.project import Project
-    from campaign.site import Site
     from campaign.sitecheck.findings import Finding
     from campaign.sitecheck.picture import Picture
 
@@ -30,12 +30,14 @@ Examples:
   campaign site discover --save answers.json           keep the cluster's answers ...
   campaign site discover --from answers.json           ... and make the file anywhere
 """
-COLOURS = {"wrong": "red", "missing": "yellow", "unknown": "magenta", "note": "cyan", "right": "green"}
 
 
 @click.group()
 def site() -> None:
-    """Compare a site file with its cluster, write a first one, ask compute nodes."""
+    """Check a site file, make a first one, probe compute nodes."""
+
+
+site.add_command(probe)
 
 
 @site.command(epilog=CHECK_EXAMPLES)
@@ -56,7 +58,7 @@ def check(context: Context, sites: tuple[str, ...], picture_path: Path | None, s
         len(sites) == 1 or not (picture_path or save_path),
         Problem("--from and --save are for one site at a time", hint=f"campaign site check {sites[0]} ..."),
     )
-    found = [_Named.find(context, name) for name in sites]
+    found = [NamedSite.find(context, name) for name in sites]
     context.data = {"sites": []}
     for named in found:
         try:
@@ -68,59 +70,7 @@ def check(context: Context, sites: tuple[str, ...], picture_path: Path | None, s
                              exit_code=EXIT_NOT_NOW)  # fmt: skip
 
 
-class _Named:
-    """A site as the command line names it: one of the project, or a file anywhere."""
-
-    def __init__(self, site: Site, path: Path, shown: str, project: Project | None) -> None:
-        self.site, self.path, self.shown, self.project = site, path, shown, project
-
-    @classmethod
-    def find(cls, context: Context, name: str) -> _Named:
-        """Raises `BadInput`."""
-        from campaign.site import load_site
-
-        try:
-            project = context.project
-            path = project.site_path(name)
-            return cls(project.load_site(name), path, project.shown(path), project)
-        except BadInput as error:
-            file = Path(name)
-            if name.endswith((".yaml", ".yml")) and file.is_file() and _not_of_project(error, context):
-                return cls(load_site(file, shown=name), file, name, None)
-            raise
-
-    def head(self) -> dict[str, Any]:
-        """What every answer about this site starts with."""
-        return {"site": self.site.name, "file": self.shown}
-
-    def account(self, context: Context) -> str | None:
-        """What would be charged; None when nobody has said it."""
-        if self.project is None:
-            return context.account or self.site.account
-        try:
-            return self.project.resolve_account(self.site, context.account)
-        except BadInput:
-            return None
-
-    def fill(self, path: str) -> str | None:
-        """A path with {project} and {user} put in; None when the project isn't given."""
-        from campaign.project import user_name
-
-        own = self.project.config.projects.get(self.site.name) if self.project else None
-        project = own or self.site.project
-        if "{project}" in path and not project:
-            return None
-        return path.replace("{project}", project or "").replace("{user}", user_name())
-
-
-def _not_of_project(error: BadInput, context: Context) -> bool:
-    """True when the file isn't one of the project's, rather than one that is wrong."""
-    if isinstance(error, OutsideProject):
-        return True
-    return any("is not a site file of the project" in problem.message for problem in error.problems)
-
-
-def _check(context: Context, named: _Named, picture_path: Path | None, save_path: Path | None) -> None:
+def _check(context: Context, named: NamedSite, picture_path: Path | None, save_path: Path | None) -> None:
     from campaign.sitecheck.compare import compare
     from campaign.sitecheck.findings import VERDICTS, count
     from campaign.sitecheck.host import look
@@ -149,10 +99,13 @@ def _check(context: Context, named: _Named, picture_path: Path | None, save_path
         for finding in wrong:
             context.fail(finding.problem())
     else:
-        _print(context, named, picture, findings)
+        against = "this host"
+        if picture is not None:
+            against = f"cluster {picture.config.name} (Slurm {picture.config.version}, {picture.taken})"
+        title = f"{named.shown} against {against}"
+        print_findings(context, title, findings, everything=context.verbose > 0)
         if wrong:
-            lines = "1 line is" if len(wrong) == 1 else f"{len(wrong)} lines are"
-            context.fail(Problem(f"{lines} wrong in {named.shown}", hint=f"edit {named.shown}; nothing was changed"))
+            fail_once(context, named, wrong)
 
 
 def _picture(context: Context, name: str, picture_path: Path | None, save_path: Path | None) -> Picture:
@@ -173,43 +126,6 @@ def _cluster(picture: Picture) -> dict[str, Any]:
     config = picture.config
     return {"name": config.name, "slurm": config.version, "asked": picture.taken, "user": picture.user,
             "failed": dict(picture.failed)}  # fmt: skip
-
-
-def _print(context: Context, named: _Named, picture: Picture | None, findings: list[Finding]) -> None:
-    from campaign.cli.render import table
-    from campaign.sitecheck.findings import count
-
-    against = "this host"
-    if picture is not None:
-        against = f"cluster {picture.config.name} (Slurm {picture.config.version}, {picture.taken})"
-    context.say(click.style(f"{named.shown} against {against}", bold=True))
-    shown = [finding for finding in findings if context.verbose or finding.verdict != "right"]
-    rows = [
-        (
-            click.style(f"{finding.verdict:7}", fg=COLOURS[finding.verdict]),
-            f"{finding.line or ''}",
-            finding.key,
-            "" if finding.value is None else _short(finding.value),
-            finding.message,
-        )
-        for finding in shown
-    ]
-    if rows:
-        context.say(table(("", "line", "key", "file", "found"), rows, right=(1,)))
-    typed = [finding for finding in shown if finding.write]
-    if typed:
-        context.say(click.style("What to type", bold=True))
-        context.say(
-            table(("line", "key", "write"), [(str(one.line or ""), one.key, one.write or "") for one in typed],
-                  right=(0,))
-        )  # fmt: skip
-    counted = count(findings)
-    context.say(", ".join(f"{many} {verdict}" for verdict, many in counted.items()))
-
-
-def _short(value: Any, limit: int = 24) -> str:
-    text = str(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 @site.command(epilog=DISCOVER_EXAMPLES)
@@ -253,7 +169,7 @@ def discover(
     if out is None:
         context.say(text.rstrip("\n"))
     else:
-        _write_new(out, text)
+        write_new(out, text)
     context.note(f"next: campaign site check {out or f'sites/{chosen}.yaml'}")
 
 
@@ -264,13 +180,3 @@ def _validate(text: str, path: Path) -> None:
     from campaign.yamlfile import parse
 
     validate(FileSource(parse(text, path), str(path)), Site)
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write a file that isn't there yet, group-readable as the umask says. Raises `BadInput` when it is there."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise BadInput(Problem("there is a file already, and it is never overwritten", str(path),
-                               key="--out")) from None  # fmt: skip

@@ -142,7 +142,11 @@ class _Compare:
                                   source=PARTITION)  # fmt: skip
         high = min(found.max_nodes or math.inf, (own and own.max_nodes) or math.inf)
         path, what = (*where, "max_nodes"), f"the most nodes of a job in {name}"
-        if not math.isinf(high):
+        if found.qos is not None and own is None:
+            self.findings.unknown(
+                path, f"max_nodes of {name}: the limits of its QOS {found.qos} aren't known", source=QOS
+            )
+        elif not math.isinf(high):
             self.findings.compare(path, said.max_nodes, int(high), what, source=PARTITION)
         elif said.max_nodes is None or (found.node_count and said.max_nodes >= found.node_count):
             self.findings.add("right", path, f"{what}: all of them", source=PARTITION, found="UNLIMITED")

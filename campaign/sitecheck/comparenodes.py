@@ -26,6 +26,12 @@ def hardware(node: cluster.Node) -> Hardware:
     return (node.arch, node.cores, node.threads_per_core, node.memory_bytes, node.gpus, node.gpu_type)
 
 
+def counts_threads(node: cluster.Node) -> bool:
+    """True when this Slurm's CPUs are hardware threads. Cores that the site reserves are in CPUTot, not in `cores`."""
+    threads, cores, cpus = node.threads_per_core or 1, node.cores or 0, node.cpus or 0
+    return threads > 1 and cpus >= cores * threads > 0
+
+
 def compare_nodes(findings: Findings, picture: Picture, name: str, said: Partition, found: cluster.Partition) -> None:
     """The node type of a partition against its nodes; of several kinds of nodes, against the one that fits best."""
     site, where = findings.site, ("nodes", said.node)
@@ -65,7 +71,7 @@ def _compare_node(findings: Findings, name: str, found: cluster.Node) -> None:
     site = findings.site
     said = site.nodes[name]
     where = ("nodes", name)
-    findings.compare(("arch",), site.arch, found.arch, f"the architecture of {name}", source=NODE)
+    findings.compare(("arch",), site.arch, found.arch, "the architecture of the nodes", source=NODE)
     findings.compare((*where, "cores"), said.cores, found.cores, f"the number of cores of {name}", source=NODE)
     findings.compare((*where, "threads_per_core"), said.threads_per_core, found.threads_per_core,
                      f"threads per core of {name}", source=NODE)  # fmt: skip
@@ -85,7 +91,7 @@ def _cpu_unit(findings: Findings, site: Site, name: str, found: cluster.Node) ->
         return
     args: Mapping[str, Any] = {key.replace("_", "-"): value for key, value in site.scheduler.sbatch_args.items()}
     cores_asked = args.get("hint") == "nomultithread" or str(args.get("threads-per-core")) == "1"
-    unit = "core" if cores_asked or cpus < cores * threads else "thread"
+    unit = "thread" if counts_threads(found) and not cores_asked else "core"
     why = "jobs ask for one thread per core" if cores_asked else f"{name} has {cpus} CPUs on {cores} cores"
     if unit == site.cpu_unit:
         findings.add("right", ("cpu_unit",), f"Slurm counts {unit}s: {why}", source=NODE, found=unit)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from campaign.sitecheck.comparenodes import Hardware, hardware
+from campaign.sitecheck.comparenodes import Hardware, counts_threads, hardware
 from campaign.sitecheck.hostfacts import HostFacts
 from campaign.sitecheck.picture import Picture
 from campaign.slurm.cluster import Node, Partition
@@ -130,7 +130,6 @@ class _Writer:
 
     def _cluster(self) -> Iterator[str]:
         node = self._main_type(self.default).example
-        threads = (node.threads_per_core or 1) > 1 and node.cpus == (node.cores or 0) * (node.threads_per_core or 1)
         exclusive = all(found.oversubscribe == "EXCLUSIVE" for found in self.partitions.values())
         yield f"cluster_name: {_scalar(self.picture.config.name)}"
         yield f"accounting: {_scalar(self.picture.config.accounting is not False)}"
@@ -139,7 +138,7 @@ class _Writer:
         names = ", ".join(self.picture.reservations or {})
         yield "reservation: null" + (f"                       # there are: {names}" if names else "")
         yield f"visible_gpus: {'all' if exclusive else 'slurm'}"
-        yield f"cpu_unit: {'thread' if threads else 'core'}"
+        yield f"cpu_unit: {'thread' if counts_threads(node) else 'core'}"
         yield "compute_internet: null"
         yield f"partition_by_size: [{', '.join(_quoted(key) for key in self._by_size())}]"
         yield f"default_partition: {_quoted(self.default)}"

@@ -56,10 +56,19 @@ class Findings:
     def add(self, verdict: Verdict, path: KeyPath, message: str, *, source: str, found: Any = None,
             write: str | None = None) -> None:  # fmt: skip
         """Note a verdict on the key at `path`."""
-        where = self.site.problem(path, message)
-        finding = Finding(verdict, where.key or "", where.value, found, source, message, where.file, where.line, write)
+        # a fact that no key holds stands for itself
+        where = self.site.problem(path, message) if path else Problem(message, self.site.source.place(())[0])
+        value = None if self._is_mapping(path) else where.value
+        finding = Finding(verdict, where.key or "", value, found, source, message, where.file, where.line, write)
         if finding not in self.all:
             self.all.append(finding)
+
+    def _is_mapping(self, path: KeyPath) -> bool:
+        """Whole sections are named, not repeated."""
+        data: Any = self.site.source.data
+        for part in path:
+            data = data.get(part) if isinstance(data, dict) else None
+        return isinstance(data, dict)
 
     def compare(self, path: KeyPath, said: Any, found: Any, what: str, *, source: str, text: str | None = None) -> None:
         """Hold what the file says (None: nothing) against what was found (None: not known).

@@ -1,5 +1,7 @@
 """Every command, with `--json`, in a project as a user has it: stdout fits docs/schema/<command>.json.
 
+The schema of `site check` is site_check.json: site.json is that of site files.
+
 A command of `campaign.cli.COMMANDS` without a schema, without a case that succeeds or without one that fails, fails.
 """
 
@@ -23,6 +25,8 @@ from campaign.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK
 from tests.conftest import Cli
 from tests.needs import needs
 
+ANSWERS = str(Path(__file__).resolve().parents[1] / "sitecheck" / "mixed.json")
+"""What a cluster answered, as `campaign site check --save` keeps it."""
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
 
 RANK = """
@@ -95,6 +99,15 @@ CASES: dict[str, list[Case]] = {
         bad("hydrology", "--synthetic", "--cells", "-1", "--dest", "smaller"),
         bad("weather"),
     ],
+    "site check": [
+        ok("local"),
+        ok("mixed1", "--from", ANSWERS),
+        bad("mixed1", "jupiter", "--from", ANSWERS),
+        bad("nowhere"),
+        bad("jupiter", "--from", ANSWERS, code=EXIT_FAILED),
+    ],
+    "site discover": [ok("--from", ANSWERS), bad("--from", ANSWERS, "--name", "Not A Name"), bad("--from", "torn.json")],
+    "site probe": [ok("local"), bad("nowhere"), bad("vega", "--partition", "nowhere")],
     # last: what they change, the cases above would see
     "retry": [ok("--study", "broken"), bad(), bad("--run", "zzzz")],
     "cancel": [ok("--study", "later"), bad(), bad("--run", "zzzz")],
@@ -160,6 +173,8 @@ def runs(places: dict[str, Path], module_cli: Cli) -> dict[str, str]:
     """Run ids by what became of them; `slurm` is only planned, on a site with Slurm."""
     project = places["project"]
     module_cli("init", project, code=EXIT_OK)
+    words = ("--from", ANSWERS, "--out", "sites/mixed1.yaml")
+    module_cli("site", "discover", *words, cwd=project, code=EXIT_OK)
     (project / "sites" / "torn.yaml").write_text("schema: 1\nname: torn\nscheduler: [\n")
     module_cli("run", "sites/local.yaml", "--study", "tally", "--no-plots", cwd=project, code=EXIT_OK)
     module_cli("run", "sites/local.yaml", "--study", "broken", "--no-plots", cwd=project, code=EXIT_FAILED)
@@ -195,13 +210,13 @@ def test_json_of_every_command_fits_its_schema(
         assert answer["ok"] is (case.code == EXIT_OK)
         assert bool(answer["errors"]) is not answer["ok"]
         assert "Traceback" not in result.stderr
-        validate(answer, name.partition(" ")[0])
+        validate(answer, name.replace(" ", "_"))
 
 
 def test_no_schema_accepts_just_anything() -> None:
     """A schema that holds no command to its answer would make the test above worthless."""
-    for name in COMMANDS:
-        definition = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    for name, _ in leaves():
+        definition = json.loads((SCHEMAS / f"{name.replace(' ', '_')}.json").read_text(encoding="utf-8"))
         validator = Draft202012Validator(definition, registry=registry())
         good = {"schema": 1, "command": name, "ok": True, "data": {}, "warnings": [], "errors": []}
         assert not validator.is_valid(good), f"{name}: success without data"
