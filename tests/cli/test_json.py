@@ -106,7 +106,11 @@ CASES: dict[str, list[Case]] = {
         bad("nowhere"),
         bad("jupiter", "--from", ANSWERS, code=EXIT_FAILED),
     ],
-    "site discover": [ok("--from", ANSWERS), bad("--from", ANSWERS, "--name", "Not A Name"), bad("--from", "torn.json")],
+    "site discover": [
+        ok("--from", ANSWERS),
+        bad("--from", ANSWERS, "--name", "Not A Name"),
+        bad("--from", "torn.json"),
+    ],
     "site probe": [ok("local"), bad("nowhere"), bad("vega", "--partition", "nowhere")],
     # last: what they change, the cases above would see
     "retry": [ok("--study", "broken"), bad(), bad("--run", "zzzz")],
