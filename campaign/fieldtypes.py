@@ -6,7 +6,7 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from campaign.slurm.durations import SIZE_FORMS, TIME_FORMS, format_duration, parse_duration, parse_size
@@ -160,7 +160,12 @@ _SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
 
 Duration = Annotated[float, BeforeValidator(duration), WithJsonSchema(_TIME_SCHEMA)]
 """Seconds, from a Slurm time in quotes."""
-Limit = Annotated[float, BeforeValidator(lambda value: duration(value, unlimited=True)), WithJsonSchema(_TIME_SCHEMA)]
+Limit = Annotated[
+    float,
+    Field(allow_inf_nan=True),
+    BeforeValidator(lambda value: duration(value, unlimited=True)),
+    WithJsonSchema(_TIME_SCHEMA),
+]
 """Seconds, from a Slurm time in quotes; UNLIMITED is infinity."""
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "number", "minimum": 0})]
 Positive = Annotated[int, BeforeValidator(_positive), WithJsonSchema({"type": "number", "minimum": 1})]

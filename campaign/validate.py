@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import types
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,7 +45,7 @@ class FileSource:
 class Strict(BaseModel):
     """A mapping whose unknown keys and wrong types are errors."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class FileModel(Strict):
@@ -94,8 +95,9 @@ def problem_at(source: Source, path: KeyPath, message: str, **more: Any) -> Prob
     """A `Problem` at a key of a source; the value is looked up when it isn't given."""
     file, line = source.place(path)
     value = more.pop("value") if "value" in more else _value_at(source.data, path)
-    # text of lists and mappings: problems stay hashable, and the same one is said once
-    more["value"] = str(without_marks(value)) if isinstance(value, list | dict) else value
+    # text of lists and mappings: problems stay hashable, and the same one is said once; JSON has no NaN
+    odd = isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value))
+    more["value"] = str(without_marks(value)) if odd else value
     return Problem(message, file=file, line=line, key=dotted(path), **more)
 
 
@@ -127,6 +129,7 @@ _KINDS = {
     "int_type": "an integer",
     "int_from_float": "an integer",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "bool_type": "true or false",
     "list_type": "a list: [a, b]",
     "dict_type": "a mapping: {key: value}",

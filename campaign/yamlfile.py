@@ -78,7 +78,7 @@ def load(path: Path, *, shown: str | None = None) -> Document:
 def parse(text: str, path: Path, *, shown: str | None = None) -> Document:
     """Read YAML text as if it stood in `path`. Raises `BadInput` with file (as `shown`) and line."""
     name = shown or str(path)
-    composer = _Composer(name)
+    composer = _Composer(name, text)
     try:
         root = composer.document(_events(text))
     except MarkedYAMLError as error:
@@ -90,7 +90,7 @@ def parse(text: str, path: Path, *, shown: str | None = None) -> Document:
         position = getattr(error, "position", None)
         line = text.count("\n", 0, position) + 1 if isinstance(position, int) else None
         raise _bad(name, line, f"not valid YAML: {getattr(error, 'reason', None) or error}") from None
-    if root is None:
+    if root is None or root.value is None:
         raise _bad(name, 1, "the file is empty", allowed="a mapping (`key: value` lines)")
     if not isinstance(root.value, dict):
         kind = "a list" if isinstance(root.value, list) else "a single value"
@@ -155,8 +155,9 @@ class _Node:
 class _Composer:
     """Events to nodes; all errors carry the file's name and a line."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, text: str = "") -> None:
         self.name = name
+        self.text = text
         self.anchors: dict[str, _Node | None] = {}
 
     def document(self, events: Iterator[Any]) -> _Node | None:
@@ -176,6 +177,8 @@ class _Composer:
             raise _bad(self.name, line, "a second YAML document starts here", allowed="one document a file")
         if event.version is not None and tuple(event.version) != (1, 2):
             version = ".".join(str(part) for part in event.version)
+            written = enumerate(self.text.splitlines(), start=1)  # the event's mark is that of `---`
+            line = next((number for number, words in written if words.startswith("%YAML")), line)
             raise _bad(self.name, line, f"%YAML {version} is not read", allowed="YAML 1.2", hint="remove the line")
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
@@ -218,7 +221,8 @@ class _Composer:
         size = 1
         while not isinstance(event := next(events), SequenceEndEvent):
             item = self._node(event, events, depth + 1)
-            size = self._grown(size + item.size, item.line)
+            # the event's line: of an alias, the node's own is that of its anchor
+            size = self._grown(size + item.size, event.start_mark.line + 1)
             items.append(item)
         return _Node(items, line, size)
 

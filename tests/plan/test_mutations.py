@@ -1,4 +1,4 @@
-"""Valid files, broken at random: read with a meaning, or refused with file and line. Never anything else."""
+"""Valid files, broken by name and at random: read with a meaning, or refused with file and line. Nothing else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,49 @@ from campaign.errors import BadInput
 from campaign.plan.build import build_plan
 from campaign.project import Project
 from tests.plan.conftest import ROOT
+from tests.plan.mutation_table import NAMES, Outcome, at, judge, same
+from tests.plan.mutations import MUTATIONS, Mutation, Reads, Refused
+
+MUTATIONS_AT_LEAST = 100
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """What the files mean before anything is changed, each planned as its mutations will be."""
+    found = {}
+    for kind in NAMES:
+        folder = tmp_path_factory.mktemp(kind)
+        found[kind] = judge(None, folder, kind)
+    return found
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.file}: {mutation.name}")
+def test_a_mutated_file_is_read_as_it_should_be_or_refused(
+    tmp_path: Path, mutation: Mutation, bases: dict[str, Outcome]
+) -> None:
+    outcome, expected = judge(mutation, tmp_path), mutation.verdict
+    if isinstance(expected, Refused):
+        assert outcome.meaning is None, "it was read"
+        for problem in outcome.problems:
+            assert problem.file == NAMES[mutation.file], problem
+            assert problem.line is not None, problem
+        said = [(p.line, f"{p.message} {p.allowed} {p.hint} {p.value}") for p in outcome.problems]
+        assert any(line == expected.line and expected.words in text for line, text in said), said
+        return
+    assert outcome.meaning is not None, outcome.problems
+    if isinstance(expected, Reads):
+        assert same(at(outcome.meaning, expected.path), expected.value)
+        assert not same(outcome.meaning, bases[mutation.file].meaning), "it means the same"
+    else:
+        assert outcome.meaning == bases[mutation.file].meaning
+        assert outcome.runs == bases[mutation.file].runs
+
+
+def test_the_mutations_are_many_and_each_is_another() -> None:
+    """Names and texts: no mutation counts twice, and none leaves the file as it was."""
+    assert len({(mutation.file, mutation.name) for mutation in MUTATIONS}) == len(MUTATIONS) >= MUTATIONS_AT_LEAST
+    assert len({(mutation.file, mutation.text) for mutation in MUTATIONS}) == len(MUTATIONS)
+
 
 FILES = [*sorted((ROOT / "sites").glob("*.yaml")), *sorted((ROOT / "studies").glob("*.yaml"))]
 PIECES = [

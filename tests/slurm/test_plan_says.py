@@ -121,7 +121,7 @@ def scripts(home: Project, name: str, runs: Sequence[PlannedRun]) -> list[str]:
     return render(home, name, runs)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=24, deadline=None, derandomize=True, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_planned_is_accepted_and_what_is_refused_is_refused(
     bed: SiteBed, folder: Path, data: st.DataObject
@@ -133,10 +133,11 @@ def test_what_is_planned_is_accepted_and_what_is_refused_is_refused(
     able = [run for run in plan.runs if run.can_run and (run.allocation_nodes or run.nodes) <= size(bed, run)]
     for script in scripts(home, name, able):
         assert bed.refusal(script) is None, (study, script)
+        event("a script accepted")
     for run in refused_by_limits(plan)[:2]:
         (script,) = scripts(home, name, [dataclasses.replace(run, problems=())])
         assert bed.refusal(script) is not None, (study, run.problems)
-    event("accepted" if able else "refused")
+        event("a run refused by both")
 
 
 @pytest.mark.parametrize("study", ["strong_scaling", "weak_scaling", "cern_hython"])
