@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from campaign.plan.shape import Shape, refusals
+from campaign.plan.shape import Shape, qos_refusals, refusals
 from campaign.site import Partition, Site
 
 START_S = 60
@@ -41,10 +41,10 @@ class Ladder:
 def ladders(site: Site, rungs: Sequence[Rung]) -> list[Ladder]:
     """The rungs, in order, in as few allocations as partitions and time limits allow."""
     found: list[Ladder] = []
-    for (_, named), group in _groups(rungs).items():
+    for (qos, named), group in _groups(rungs).items():
         nodes = max(rungs[index].shape.nodes for index in group)
-        limit = _longest(site, nodes, named)
-        found += [_ladder(site, rungs, part, nodes, named) for part in _cut(rungs, group, limit)]
+        limit = _longest(site, nodes, named, qos)
+        found += [_ladder(site, rungs, part, nodes, named, qos) for part in _cut(rungs, group, limit)]
     return found
 
 
@@ -61,9 +61,22 @@ def _candidates(site: Site, named: str | None) -> list[tuple[str, Partition]]:
     return [(name, site.partitions[name]) for name in names if name in site.partitions]
 
 
-def _longest(site: Site, nodes: int, named: str | None) -> float | None:
+def _against(partition: Partition, qos: str | None, nodes: int, walltime_s: float) -> list[str]:
+    """What a partition, and the QOS that its jobs ask for, have against this size."""
+    own = partition.qos.get(qos) if qos is not None else None
+    reasons = {} if own is None else qos_refusals(own, nodes, walltime_s)
+    return [*refusals(partition, nodes, walltime_s).values(), *(f"QOS {qos} {reason}" for reason in reasons.values())]
+
+
+def _time_limit(partition: Partition, qos: str | None) -> float | None:
+    own = partition.qos[qos].max_time if qos is not None and qos in partition.qos else None
+    return min((limit for limit in (partition.max_time, own) if limit is not None), default=None)
+
+
+def _longest(site: Site, nodes: int, named: str | None, qos: str | None) -> float | None:
     """The most seconds that a partition gives these nodes; None: no limit is known, or none takes them."""
-    limits = [partition.max_time for _, partition in _candidates(site, named) if not refusals(partition, nodes, 0)]
+    candidates = [partition for _, partition in _candidates(site, named)]
+    limits = [_time_limit(partition, qos) for partition in candidates if not _against(partition, qos, nodes, 0)]
     return None if not limits or None in limits else max(limit for limit in limits if limit is not None)
 
 
@@ -91,15 +104,17 @@ def _seconds(rungs: Sequence[Rung], indices: Sequence[int]) -> int:
     return sum(rungs[index].shape.walltime_s for index in indices)
 
 
-def _ladder(site: Site, rungs: Sequence[Rung], members: Sequence[int], nodes: int, named: str | None) -> Ladder:
+def _ladder(
+    site: Site, rungs: Sequence[Rung], members: Sequence[int], nodes: int, named: str | None, qos: str | None
+) -> Ladder:
     walltime_s = _seconds(rungs, members) + START_S
     reasons = {}
     candidates = _candidates(site, named)
     for name, partition in candidates:
-        against = refusals(partition, nodes, walltime_s)
+        against = _against(partition, qos, nodes, walltime_s)
         if not against:
             return Ladder(tuple(members), nodes, name, walltime_s)
-        reasons[name] = ", ".join(against.values())
+        reasons[name] = ", ".join(against)
     why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     first = candidates[0][0] if candidates else site.default_partition
     return Ladder(tuple(members), nodes, first, walltime_s, why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_a_sites_rate_is_what_a_node_hour_costs(tmp_path: Path) -> None:
     price = plan_of(tmp_path, 2, "00:30:00").price
     # 2 nodes x half an hour = 1 node-hour; the 8 dies of a node are 4 of the site's GPU-hours
     assert (price.node_h, price.gpu_h, price.site_units, price.site_unit) == (1.0, 8.0, 4.0, "gpu-h")
+
+
+def test_a_ladder_is_cut_where_its_qos_ends(tmp_path: Path) -> None:
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "sites" / "tiny.yaml").write_text(SITE.replace("[boost, long]", "[boost]"), encoding="utf-8")
+    study = STUDY.replace("[1]", "[1, 2]") + "pack: serial\nrepeats: 3\norder: interleave\n"
+    (tmp_path / "studies" / "sweep.yaml").write_text(study.replace("00:10:00", "05:00:00"), encoding="utf-8")
+    runs = build_plan(Project(tmp_path), ["tiny"], ["sweep"], {}).runs
+    assert {(run.partition, run.qos, run.can_run) for run in runs} == {("boost", "normal", True)}
+    # a repeat is 2 x 5 h: two of them fit the 24 h of QOS normal, three don't, though the partition would give 48 h
+    assert sorted(Counter(run.ladder for run in runs).values()) == [2, 4]
 
 
 # 56 of 64 cores: the first of each group of eight is kept from jobs; hardware threads 64 above
