@@ -6,11 +6,12 @@ nodes of its largest run. A ladder that is longer than the partition's time limi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from campaign.plan.shape import Shape, qos_refusals, refusals
-from campaign.site import Partition, Site
+from campaign.site import Partition, Qos, Site
 
 START_S = 60
 """Of every allocation, for the head and the first claims: walltimes are the runs' own."""
@@ -27,63 +28,71 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A partition and a QOS in it."""
+
+    partition: str
+    qos: str | None
+    limits: tuple[Partition, Qos | None]
+
+    def against(self, nodes: int, walltime_s: float) -> list[str]:
+        """What the two have against this size."""
+        partition, qos = self.limits
+        reasons = {} if qos is None else qos_refusals(qos, nodes, walltime_s)
+        own = (f"QOS {self.qos} {reason}" for reason in reasons.values())
+        return [*refusals(partition, nodes, walltime_s).values(), *own]
+
+    @property
+    def max_time(self) -> float:
+        """Seconds; infinite where no limit is known."""
+        partition, qos = self.limits
+        limits = (partition.max_time, None if qos is None else qos.max_time)
+        return min((limit for limit in limits if limit is not None), default=math.inf)
+
+
+@dataclass(frozen=True, slots=True)
 class Ladder:
     """Which runs share an allocation: `members` are indices into the rungs that were packed."""
 
     members: tuple[int, ...]
     nodes: int
     partition: str
+    qos: str | None
     walltime_s: int
     refused: str | None = None
     """Why no partition takes it; None when one does."""
 
 
-def ladders(site: Site, rungs: Sequence[Rung]) -> list[Ladder]:
-    """The rungs, in order, in as few allocations as partitions and time limits allow."""
+def ladders(site: Site, rungs: Sequence[Rung], qos: str | None) -> list[Ladder]:
+    """The rungs, in order, in as few allocations as partitions, QOS and time limits allow.
+
+    `qos`: the one that study or site name; None: by size, where a partition has several.
+    """
+    groups: dict[str | None, list[int]] = {}
+    for index, rung in enumerate(rungs):
+        groups.setdefault(rung.named, []).append(index)
     found: list[Ladder] = []
-    for (qos, named), group in _groups(rungs).items():
+    for named, group in groups.items():
         nodes = max(rungs[index].shape.nodes for index in group)
-        limit = _longest(site, nodes, named, qos)
-        found += [_ladder(site, rungs, part, nodes, named, qos) for part in _cut(rungs, group, limit)]
+        places = _places(site, named, qos)
+        longest = max((place.max_time for place in places if not place.against(nodes, 0)), default=math.inf)
+        found += [_ladder(site, rungs, part, nodes, places) for part in _cut(rungs, group, longest)]
     return found
 
 
-def _groups(rungs: Sequence[Rung]) -> dict[tuple[str | None, str | None], list[int]]:
-    """Indices of rungs that may share an allocation at all: of one QOS, and of one partition where they name it."""
-    groups: dict[tuple[str | None, str | None], list[int]] = {}
-    for index, rung in enumerate(rungs):
-        groups.setdefault((rung.shape.qos, rung.named), []).append(index)
-    return groups
-
-
-def _candidates(site: Site, named: str | None) -> list[tuple[str, Partition]]:
+def _places(site: Site, named: str | None, qos: str | None) -> list[Place]:
+    """Where these runs may go, best first."""
     names = [named] if named else site.partition_by_size or [site.default_partition]
-    return [(name, site.partitions[name]) for name in names if name in site.partitions]
+    places = []
+    for name in (name for name in names if name in site.partitions):
+        partition = site.partitions[name]
+        by_size = [qos] if qos is not None or not partition.qos_by_size else partition.qos_by_size
+        places += [Place(name, one, (partition, partition.qos.get(one) if one else None)) for one in by_size]
+    return places
 
 
-def _against(partition: Partition, qos: str | None, nodes: int, walltime_s: float) -> list[str]:
-    """What a partition, and the QOS that its jobs ask for, have against this size."""
-    own = partition.qos.get(qos) if qos is not None else None
-    reasons = {} if own is None else qos_refusals(own, nodes, walltime_s)
-    return [*refusals(partition, nodes, walltime_s).values(), *(f"QOS {qos} {reason}" for reason in reasons.values())]
-
-
-def _time_limit(partition: Partition, qos: str | None) -> float | None:
-    own = partition.qos[qos].max_time if qos is not None and qos in partition.qos else None
-    return min((limit for limit in (partition.max_time, own) if limit is not None), default=None)
-
-
-def _longest(site: Site, nodes: int, named: str | None, qos: str | None) -> float | None:
-    """The most seconds that a partition gives these nodes; None: no limit is known, or none takes them."""
-    candidates = [partition for _, partition in _candidates(site, named)]
-    limits = [_time_limit(partition, qos) for partition in candidates if not _against(partition, qos, nodes, 0)]
-    return None if not limits or None in limits else max(limit for limit in limits if limit is not None)
-
-
-def _cut(rungs: Sequence[Rung], group: Sequence[int], limit: float | None) -> list[list[int]]:
+def _cut(rungs: Sequence[Rung], group: Sequence[int], limit: float) -> list[list[int]]:
     """The group in parts that fit the limit: whole repeats where one fits, else whatever fits in order."""
-    if limit is None:
-        return [list(group)]
     repeats: list[list[int]] = []
     for index in group:
         if repeats and rungs[repeats[-1][-1]].repeat == rungs[index].repeat:
@@ -104,17 +113,16 @@ def _seconds(rungs: Sequence[Rung], indices: Sequence[int]) -> int:
     return sum(rungs[index].shape.walltime_s for index in indices)
 
 
-def _ladder(
-    site: Site, rungs: Sequence[Rung], members: Sequence[int], nodes: int, named: str | None, qos: str | None
-) -> Ladder:
+def _ladder(site: Site, rungs: Sequence[Rung], members: Sequence[int], nodes: int, places: Sequence[Place]) -> Ladder:
     walltime_s = _seconds(rungs, members) + START_S
-    reasons = {}
-    candidates = _candidates(site, named)
-    for name, partition in candidates:
-        against = _against(partition, qos, nodes, walltime_s)
+    reasons: dict[str, list[str]] = {}
+    for place in places:
+        against = place.against(nodes, walltime_s)
         if not against:
-            return Ladder(tuple(members), nodes, name, walltime_s)
-        reasons[name] = ", ".join(against)
-    why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    first = candidates[0][0] if candidates else site.default_partition
-    return Ladder(tuple(members), nodes, first, walltime_s, why)
+            return Ladder(tuple(members), nodes, place.partition, place.qos, walltime_s)
+        reasons.setdefault(place.partition, []).extend(against)
+    why = "; ".join(f"{name}: {', '.join(dict.fromkeys(against))}" for name, against in reasons.items())
+    first = (
+        places[0] if places else Place(site.default_partition, None, (site.partitions[site.default_partition], None))
+    )
+    return Ladder(tuple(members), nodes, first.partition, first.qos, walltime_s, why)

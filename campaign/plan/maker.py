@@ -163,7 +163,7 @@ class RunMaker:
             for index in able
         ]
         placed = list(own)
-        for number, ladder in enumerate(ladders(self.site, rungs)):
+        for number, ladder in enumerate(ladders(self.site, rungs, self._shaper.named_qos)):
             for member in ladder.members:
                 part, repeat = own[able[member]]
                 placed[able[member]] = self._on(ladder, number, part), repeat
@@ -172,7 +172,11 @@ class RunMaker:
     def _on(self, ladder: Ladder, number: int, part: Part) -> Part:
         """A part as a rung of this ladder: its partition, the price of the whole allocation."""
         whole = dataclasses.replace(
-            part.shape, partition=ladder.partition, nodes=ladder.nodes, walltime_s=ladder.walltime_s
+            part.shape,
+            partition=ladder.partition,
+            qos=ladder.qos,
+            nodes=ladder.nodes,
+            walltime_s=ladder.walltime_s,
         )
         if ladder.refused is None:
             problems = self._problems(whole)
@@ -183,7 +187,7 @@ class RunMaker:
             )
             hint = "a shorter walltime, fewer points, or pack: false"
             problems = [self.study.problem(("pack",), message, allowed=ladder.refused, hint=hint)]
-        shape = dataclasses.replace(part.shape, partition=ladder.partition)
+        shape = dataclasses.replace(part.shape, partition=ladder.partition, qos=ladder.qos)
         charged = self._price(dataclasses.replace(shape, nodes=ladder.nodes))
         return dataclasses.replace(
             part, shape=shape, price=charged, problems=tuple(problems), ladder=number, allocation_nodes=ladder.nodes

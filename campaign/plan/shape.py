@@ -152,22 +152,23 @@ class Shaper:
         return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown),)
 
     @property
-    def _named_qos(self) -> str | None:
+    def named_qos(self) -> str | None:
+        """The QOS that study or site name; None: by size."""
         return self.study.resources.qos or self.site.qos
 
     def _qos_refusals(self, partition: str, nodes: int, walltime_s: float) -> list[str]:
         """Why none of a partition's `qos_by_size` admits this size; empty when one does, or the QOS is named."""
         limits = self.site.partitions[partition]
         against = {name: qos_refusals(limits.qos[name], nodes, walltime_s) for name in limits.qos_by_size}
-        if self._named_qos is not None or not all(against.values()):
+        if self.named_qos is not None or not all(against.values()):
             return []
         return [f"QOS {name} {', '.join(reasons.values())}" for name, reasons in against.items()]
 
     def _qos(self, partition: str, nodes: int, walltime_s: int) -> tuple[str | None, tuple[Problem, ...]]:
         """The QOS that site or study name, else the first of `qos_by_size` that admits nodes and walltime."""
         by_size = self.site.partitions[partition].qos_by_size
-        if self._named_qos is not None or not by_size:
-            return self._named_qos, ()
+        if self.named_qos is not None or not by_size:
+            return self.named_qos, ()
         limits = self.site.partitions[partition].qos
         for name in by_size:
             if not qos_refusals(limits[name], nodes, walltime_s):

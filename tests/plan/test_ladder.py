@@ -69,3 +69,17 @@ def test_every_strategy_is_on_the_ladder_and_each_repeat_before_the_next(make_pr
     plan = build_plan(make_project(study=STUDY + "pack: serial\n"), ["tiny"])
     order = [(run.repeat, run.nodes, run.strategy) for run in plan.runs]
     assert order == [(r, n, s) for r in (1, 2) for n in (1, 2, 4) for s in ("ddp", "fsdp2")]
+
+
+def test_a_ladder_has_the_qos_of_its_largest_run(make_project: Make) -> None:
+    """Alone the sizes would go to two QOS; a ladder is one job, so one QOS takes it all."""
+    qos = "qos: {normal: {max_nodes: 2}, large: {min_nodes: 3, max_nodes: 8}}, qos_by_size: [normal, large]"
+    site = changed(
+        SITE,
+        ('qos: {short: {max_time: "20", max_nodes: 4}}', qos),
+        ("partition_by_size: [devel, batch, large]", "partition_by_size: [batch]"),
+    )
+    alone = build_plan(make_project(site), ["tiny"])
+    assert {run.nodes: run.qos for run in alone.runs} == {1: "normal", 2: "normal", 4: "large"}
+    packed = build_plan(make_project(site, SERIAL), ["tiny"])
+    assert {(run.ladder, run.qos, run.allocation_nodes, run.can_run) for run in packed.runs} == {(0, "large", 4, True)}
