@@ -32,7 +32,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any
 
 MAGIC = b"CRECv1\0\0"
@@ -323,6 +323,7 @@ class _LimitedRecorder(Recorder):
         self._steps_left -= 1
         if self._steps_left == 0:
             self.phase(STEP_LIMIT)
+            _left.append(sys._getframe())
             raise SystemExit(0)
 
 
@@ -372,6 +373,11 @@ def _versions() -> dict[str, str]:
 def _close_all() -> None:
     for recorder in list(_recorders):
         recorder.close()
+    if _left:
+        # freeing a process group that was at work may last for ever (gloo's threads and Python's lock): it is left
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if getattr(sys, "last_value", None) is None else 1)
 
 
 def _forget_in_child() -> None:
@@ -386,5 +392,7 @@ def _forget_in_child() -> None:
 
 
 _recorders: list[Recorder] = []
+_left: list[FrameType] = []
+"""Where the step limit was met: it keeps what the program had at hand from being freed before `_close_all`."""
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -357,6 +357,40 @@ def test_a_step_limit_ends_the_program_with_code_0(tmp_path: Path, call: str, sa
     assert phases == ["python_up", "step_limit"]
 
 
+def test_what_fails_after_the_step_limit_is_told(tmp_path: Path) -> None:
+    code = """
+        from campaign.record import Recorder
+        try:
+            Recorder.from_env().step(0, 0)
+        finally:
+            raise OSError("no room for the checkpoint")
+    """
+    env = os.environ | {"CAMPAIGN_RANK_DIR": str(tmp_path), "CAMPAIGN_MAX_STEPS": "1"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == 1
+    assert "no room for the checkpoint" in answer.stderr
+
+
+def test_what_a_program_has_at_hand_is_not_freed_by_the_step_limit(tmp_path: Path) -> None:
+    """Freeing DDP's process group at this moment has hung for ever, in a thread that waited for Python's lock."""
+    code = """
+        import atexit
+        from campaign.record import Recorder
+        class Group:
+            def __del__(self):
+                print("freed", flush=True)
+        def train():
+            group = Group()
+            Recorder.from_env().step(0, 0)
+            del group
+        atexit.register(print, "a handler of the program's own")
+        train()
+    """
+    said = run(code, CAMPAIGN_RANK_DIR=str(tmp_path), CAMPAIGN_MAX_STEPS="1")
+    assert said == "a handler of the program's own\n"
+
+
 def test_a_step_limit_means_nothing_outside_a_campaign() -> None:
     code = "from campaign.record import Recorder; [Recorder.from_env().step(0, i) for i in range(9)]; print('on')"
     assert run(code, CAMPAIGN_MAX_STEPS="3") == "on\n"

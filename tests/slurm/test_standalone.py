@@ -157,6 +157,27 @@ def test_a_workload_of_the_project_reads_its_parameters(cluster: Cluster, shared
     assert not list(shared.rglob("x"))
 
 
+@needs("slurm", "torch", "zarr")
+@pytest.mark.parametrize("cluster", ["vega"], indirect=True)
+def test_our_own_workload_trains_without_the_manager(cluster: Cluster, shared: Path, cli: Cli) -> None:
+    """DDP over two nodes, met over the site's network; 880 training samples, as the set of 8 cells and 14 years has."""
+    size = {"nodes": [2], "ranks_per_node": [1]}
+    ddp = {key: value for key, value in study([], axes=size).items() if key != "command"} | {
+        "workload": "training.workloads.hydrology", "scaling": "strong", "data": {"name": "hydrology_synthetic"},
+        "params": {"global_batch": 16, "hidden": 8, "epochs": 1, "warmup_epochs": 0},
+    }  # fmt: skip
+    project = make_project(shared / "p", "vega", studies={"ddp": ddp})
+    cli("data", "prepare", "hydrology", "--synthetic", "--cells", "8", "--years", "14", cwd=project, code=0)
+    run = planned(cli, project, "vega", "ddp")
+    script = shared / "job.sh"
+    cli("script", run, "--standalone", "--out", script, cwd=project, code=0)
+    assert "pip install 'campaign[train]'" in script.read_text()
+    output = finished(cluster, script)
+    assert "880 training samples" in output
+    assert "2 ranks on cpu (gloo)" in output
+    assert re.search(r"epoch 0: .* 55 steps, .* 880 samples read, 880 different", output), output
+
+
 @needs("slurm")
 def test_without_standalone_it_is_what_submit_sends(cluster: Cluster, shared: Path, cli: Cli) -> None:
     project = make_project(shared / "p", cluster.name, studies={"one": study(["true"])})

@@ -16,6 +16,7 @@ from campaign.project import Project
 from campaign.slurm.allocation import parse_allocation
 from campaign.submit.tryout import Drawer, Request, plan_try
 from tests.conftest import Cli, campaign_command
+from tests.needs import needs
 from tests.slurm.projects import make_project, study
 from tests.slurm.testbed.settings import REPOSITORY
 from tests.waiting import wait_for
@@ -150,6 +151,23 @@ def test_no_wait_and_then_the_same_command_goes_on_with_it(project: Path, cli: C
     assert (project / "began.0").read_text().split() == [queued["run_id"]]
     other = cli("try", "slow", "local", "--steps", "2", "--json", cwd=project, code=0).json()["data"]
     assert other["run_id"] != queued["run_id"]
+
+
+@needs("torch", "zarr")
+def test_ranks_of_a_distributed_training_end_together(project: Path, cli: Cli) -> None:
+    """DDP over gloo, ended after the same step everywhere: no rank is left waiting, the group is left in order."""
+    cli("data", "prepare", "hydrology", "--synthetic", "--cells", "8", "--years", "14", cwd=project, code=0)
+    (project / "studies" / "ddp.yaml").write_text(json.dumps({
+        "schema": 1, "name": "ddp", "workload": "training.workloads.hydrology", "scaling": "strong",
+        "data": {"name": "hydrology_synthetic"}, "params": {"global_batch": 16, "hidden": 8, "epochs": 2},
+        "axes": {"ranks_per_node": [2]}, "walltime": "00:05:00",
+    }))  # fmt: skip
+    answer = cli("try", "ddp", "local", "--steps", "4", "--keep", "--json", cwd=project, code=0).json()["data"]
+    assert answer["report"]["verdict"] == "it ran 4 steps and ended as asked"
+    assert (answer["report"]["phase"], answer["report"]["steps"]) == ("first_step", 4)
+    console = Path(answer["records"], "a1", "console.log").read_text()
+    assert "2 ranks on cpu" in console or "2 ranks on cuda" in console
+    assert "destroy_process_group" not in console  # torch's warning about a group that nobody left
 
 
 def test_ctrl_c_leaves_the_try_running(project: Path, cli: Cli) -> None:
