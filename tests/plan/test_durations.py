@@ -13,28 +13,20 @@ from campaign.slurm.durations import format_duration, format_size, parse_duratio
 from tests.needs import needs
 from tests.plan import slurm_says
 
+# the six forms of sbatch(1), --time, and what people make of them; tests/slurm/test_plan_says.py asks sbatch itself
 TIMES = [
-    ("30", 1800), ("0", 0), ("007", 420), ("10:00", 600), ("90:90", 5490), ("1:2:3", 3723), ("24:00:00", 86400),
-    ("25:00:00", 90000), ("1-2", 93600), ("1-30", 194400), ("1-2:3", 93780), ("1-2:3:4", 93784), ("0-0:0:1", 1),
-    ("2-00:00:00", 172800),
+    ("30", 1800), ("0", 0), ("007", 420), ("5", 300), ("1440", 86400),
+    ("10:00", 600), ("90:90", 5490), ("00:30", 30), ("00:01", 1), ("120:00", 7200),
+    ("1:2:3", 3723), ("24:00:00", 86400), ("25:00:00", 90000), ("0:30:0", 1800), ("999:59:59", 3599999),
+    ("1-2", 93600), ("1-30", 194400), ("1-0", 86400), ("0-1", 3600), ("365-0", 31536000),
+    ("1-2:3", 93780), ("0-0:30", 1800), ("1-2:3:4", 93784), ("0-0:0:1", 1), ("2-00:00:00", 172800),
 ]  # fmt: skip
 NOT_TIMES = [
-    "",
-    "x",
-    "1.5",
-    "1:2:3:4",
-    "1-2:3:4:5",
-    "+5",
-    "1:",
-    ":5",
-    "::",
-    "1-:5",
-    "1h",
-    "10:00:00am",
-    "1 2",
-    "٣",
-    "-5",
-]
+    "", "x", "1.5", "1:2:3:4", "1-2:3:4:5", "+5", "1:", ":5", "::", "1-:5", "1-2:", "1--2", "1-1-1", "1h", "5m", "1d",
+    "10:00:00am", "1 2", "1e2", "0x10", "1,5", "1_0", "PT30M",
+]  # fmt: skip
+# Slurm takes these by accident of its parser: as days without hours, as its sign for unlimited, as digits of C
+NOT_TIMES_OF_OURS = ["1-", "-5", "-1", "\u0663"]
 
 
 @pytest.mark.parametrize(("text", "seconds"), TIMES)
@@ -42,7 +34,7 @@ def test_a_time_is_read_as_sbatch_documents_it(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", NOT_TIMES)
+@pytest.mark.parametrize("text", [*NOT_TIMES, *NOT_TIMES_OF_OURS])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a Slurm time"):
         parse_duration(text)
@@ -71,6 +63,13 @@ def test_a_fraction_of_a_second_is_rounded_up(seconds: float) -> None:
 def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert parse_duration(text, unlimited=True) >= 0
+
+
+@needs("slurm")
+def test_slurm_reads_every_row_of_the_table_alike() -> None:
+    assert slurm_says.seconds([text for text, _ in TIMES]) == [seconds for _, seconds in TIMES]
+    assert slurm_says.seconds(NOT_TIMES) == [None] * len(NOT_TIMES)
+    assert slurm_says.seconds(["UNLIMITED", "unlimited", "INFINITE", "infinite", "Infinite"]) == [-1] * 5
 
 
 _FIELD = st.integers(0, 500).map(str)
@@ -113,7 +112,25 @@ def test_a_size_is_in_multiples_of_1024(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["16", "", "G", "16 G", "-1G", "16X", "1e3M", "16GiB", "1.G"])
+# (text, MiB): sizes that sbatch(1), --mem, takes too; it rounds kilobytes up and counts in MiB
+SIZES = [("16G", 16384), ("16g", 16384), ("16GB", 16384), ("16gb", 16384), ("512M", 512), ("16MB", 16), ("007G", 7168),
+         ("1K", 1), ("1024K", 1), ("1025K", 2), ("1500K", 2), ("1T", 1048576), ("1TB", 1048576),
+         ("1t", 1048576)]  # fmt: skip
+NOT_SIZES = ["", "G", "16 G", "-1G", "16X", "1e3M", "16GiB", "1.G", "1,5G", "0x1G"]
+
+
+@pytest.mark.parametrize(("text", "mebibytes"), SIZES)
+def test_a_size_in_mebibytes_as_sbatch_counts(text: str, mebibytes: int) -> None:
+    assert math.ceil(parse_size(text) / 2**20) == mebibytes
+
+
+@needs("slurm")
+def test_slurm_reads_every_size_of_the_table_alike() -> None:
+    assert slurm_says.mebibytes([text for text, _ in SIZES]) == [size for _, size in SIZES]
+    assert slurm_says.mebibytes(NOT_SIZES) == [None] * len(NOT_SIZES)
+
+
+@pytest.mark.parametrize("text", ["16", *NOT_SIZES])
 def test_a_size_without_a_unit_or_with_a_strange_one_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a size"):
         parse_size(text)

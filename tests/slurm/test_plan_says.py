@@ -8,35 +8,42 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from campaign.plan.build import build_plan
 from campaign.plan.model import Plan, PlannedRun
 from campaign.project import Project
 from campaign.site import load_site
+from campaign.slurm.durations import parse_duration, parse_size
 from campaign.submit import executors
 from campaign.submit.batch import Item, make_batches
 from campaign.submit.script import render
 from tests.needs import needs
 from tests.plan.conftest import ROOT
+from tests.plan.test_durations import NOT_SIZES, NOT_TIMES, SIZES
+from tests.plan.test_durations import TIMES as LISTED_TIMES
 from tests.slurm.sitebed import SiteBed, nodes_of, site_bed
 
 pytestmark = needs("slurm")
 
 SITES = sorted(path for path in (ROOT / "sites").glob("*.yaml") if "kind: slurm" in path.read_text(encoding="utf-8"))
+SEEN: Counter[tuple[str, str]] = Counter()
+"""(site, verdict) -> how often the property met it."""
 # limits that Slurm itself keeps; batches, data sets and placeholders are none of its business
 KEPT_BY_SLURM = {"nodes", "walltime", "gpus_per_rank", "ranks_per_node", "cpus_per_rank", "memory"}
 
 # a counterexample is not made smaller: each try costs seconds of sbatch
 PHASES = (Phase.explicit, Phase.generate)
 
-TIMES = st.sampled_from(["5", "30:00", "01:00:00", "02:00:00", "12:00:01", "1-0", "2-00:00:00", "4-1:30", "30-0:0:1"])
+TIMES = st.sampled_from(["5", "10:00", "30:00", "01:00:00", "0-2", "03:00:01", "12:00:01", "1-0", "4-1:30", "30-0:0:1"])
 NODES = st.one_of(st.integers(1, 16), st.integers(17, 6000), st.sampled_from([64, 65, 100, 128, 256, 384, 385, 1024]))
 
 
@@ -77,9 +84,10 @@ def studies(draw: st.DrawFn, bed: SiteBed) -> dict[str, Any]:
     axes: dict[str, Any] = {"nodes": draw(st.lists(NODES, min_size=1, max_size=3, unique=True))}
     resources: dict[str, Any] = {}
     if draw(st.booleans()):
-        axes["ranks_per_node"] = [draw(st.integers(1, 2 * max(1, gpus)))]
+        axes["ranks_per_node"] = [draw(st.one_of(st.integers(1, max(1, gpus)), st.just(2 * max(1, gpus))))]
     if draw(st.booleans()):
-        resources["cpus_per_rank"] = draw(st.one_of(st.integers(1, cores + 1), st.sampled_from([cores, cores * 2])))
+        share = cores // max(1, gpus)
+        resources["cpus_per_rank"] = draw(st.one_of(st.integers(1, share), st.sampled_from([share, cores, cores + 1])))
     if draw(st.integers(0, 3)) == 0:
         resources["gpus_per_rank"] = draw(st.integers(0, gpus + 1))
     if draw(st.integers(0, 2)) == 0:
@@ -121,7 +129,7 @@ def scripts(home: Project, name: str, runs: Sequence[PlannedRun]) -> list[str]:
     return render(home, name, runs)
 
 
-@settings(max_examples=24, deadline=None, derandomize=True, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_planned_is_accepted_and_what_is_refused_is_refused(
     bed: SiteBed, folder: Path, data: st.DataObject
@@ -133,11 +141,18 @@ def test_what_is_planned_is_accepted_and_what_is_refused_is_refused(
     able = [run for run in plan.runs if run.can_run and (run.allocation_nodes or run.nodes) <= size(bed, run)]
     for script in scripts(home, name, able):
         assert bed.refusal(script) is None, (study, script)
-        event("a script accepted")
+        SEEN[name, "accepted"] += 1
     for run in refused_by_limits(plan)[:2]:
         (script,) = scripts(home, name, [dataclasses.replace(run, problems=())])
         assert bed.refusal(script) is not None, (study, run.problems)
-        event("a run refused by both")
+        SEEN[name, "refused"] += 1
+
+
+def test_the_property_was_tried_both_ways(bed: SiteBed) -> None:
+    """Runs after the property of the same site: scripts were accepted, and runs were refused by both."""
+    if any(site == bed.site.name for site, _ in SEEN):  # it may have been left out by -k
+        assert SEEN[bed.site.name, "accepted"] >= 3
+        assert SEEN[bed.site.name, "refused"] >= 3
 
 
 @pytest.mark.parametrize("study", ["strong_scaling", "weak_scaling", "cern_hython"])
@@ -176,6 +191,7 @@ def test_the_largest_job_is_accepted_and_one_node_more_refused(bed: SiteBed, fol
     assert checked or site.name == "nothing", "no partition of a known size"
 
 
+TIMES_OF_SBATCH = [(text, seconds) for text, seconds in LISTED_TIMES if seconds]
 ARRAY_SITE = ROOT / "sites" / "juwels.yaml"
 
 
@@ -225,6 +241,38 @@ def test_split_arrays_reach_the_queue_whole(
     indices = sorted(rows[1::2])
     assert indices == sorted(["0", "1", "2", "3"] * 2 + ["0"])
     assert len(set(rows[::2])) == 3
+
+
+# -- times and sizes -------------------------------------------------------------------------------------------------
+
+
+def queued(bed: SiteBed, column: str, *options: str) -> str | None:
+    """Send a held job (whose size is not looked at yet); what squeue then says in this column. None: refused."""
+    script = "#!/bin/bash\n#SBATCH --hold --nodes=1 --partition=largebooster\n"
+    answer = bed.run("sbatch", "--parsable", *options, stdin=script)
+    if answer.returncode:
+        return None
+    return bed.run("squeue", "-h", "-j", answer.stdout.strip(), "-o", column).stdout.strip()
+
+
+def test_sbatch_takes_every_time_as_we_read_it(small_arrays: SiteBed) -> None:
+    """squeue shows what sbatch understood, rounded up to minutes. Zero is not asked: to sbatch it is "no limit"."""
+    for text, seconds in TIMES_OF_SBATCH:
+        shown = queued(small_arrays, "%l", f"--time={text}")
+        assert shown is not None, text
+        clock = shown if shown.count(":") > 1 else f"0:{shown}"  # squeue leaves hours out where there are none
+        assert parse_duration(clock) == math.ceil(seconds / 60) * 60, (text, shown)
+    for text in NOT_TIMES:
+        assert queued(small_arrays, "%l", f"--time={text}") is None, text
+
+
+def test_sbatch_takes_every_size_as_we_read_it(small_arrays: SiteBed) -> None:
+    for text, mebibytes in SIZES:
+        shown = queued(small_arrays, "%m", "--time=5", f"--mem={text}")
+        assert shown is not None, text
+        assert parse_size(shown) == mebibytes * 2**20, (text, shown)
+    for text in NOT_SIZES:
+        assert queued(small_arrays, "%m", "--time=5", f"--mem={text}") is None, text
 
 
 def test_a_bed_refuses_what_its_site_has_not(small_arrays: SiteBed) -> None:
