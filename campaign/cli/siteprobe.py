@@ -70,7 +70,7 @@ def probe(context: Context, name: str, partition: str | None, nodes: int, wait: 
         context.say(f"job {sent.job_id} of {the_site.name} is on its way; read it with: campaign site probe {name}")
         return
     probejob.pending_file(probes, the_site.name).unlink(missing_ok=True)
-    facts = probejob.read_facts(Path(sent.folder))
+    facts = probejob.settled_facts(Path(sent.folder))
     if not any(facts["nodes"].values()):
         context.data["state"] = "failed"
         tail = probejob.log_tail(Path(sent.folder)) or "it printed nothing"

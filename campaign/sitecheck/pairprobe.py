@@ -107,7 +107,7 @@ def connect(spec: Spec, name: str, port: int, patience_s: float) -> tuple[socket
             local = sock.getsockname()[0]
             report["local"], report["interface"] = local, interface_of(local)
             return sock, report
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that is too long isn't even looked up
             report["error"] = str(error)
         if report["address"] is None or time.monotonic() > end:
             return None, report

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ WARNING_BY_S = 110.0
 """Seconds after the start at which the probe stops waiting for it."""
 END_S = 90.0
 """How long the probe watches its own end; Slurm's KillWait is 30 s by default."""
+SETTLE_S = 10.0
 INTERNET = ("pypi.org", 443)
 PROGRAMS = ("batchprobe.py", "nodeprobe.py", "pairprobe.py")
 BROADCAST_BYTES = 2**20
@@ -241,19 +243,35 @@ def queued(site: str, pending: Pending) -> JobReport | commands.Answer | None:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What the job left in its folder: batch (None: it never started), nodes and ranks by task, ends by process."""
+    """What the job left in its folder.
+
+    batch (None: it never started), nodes, ranks and errors (what a task complained about) by task, ends by process.
+    """
     batch = None
     with contextlib.suppress(OSError, ValueError):
         batch = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     facts: dict[str, Any] = {"batch": batch}
     facts["nodes"] = _by_task(folder, "node")
     facts["ranks"] = _by_task(folder, "rank")
+    facts["errors"] = {path.stem.removeprefix("node-"): tail for path in sorted(folder.glob("node-*.err"))
+                       if (tail := _tail(path, 3))}  # fmt: skip
     facts["ends"] = {path.stem.removeprefix("linger-"): _end(path) for path in sorted(folder.glob("linger-*.jsonl"))
                      if not path.stem.startswith("linger-step")}  # fmt: skip
     digest = None
     with contextlib.suppress(OSError):
         digest = hashlib.sha256((folder / "broadcast.bin").read_bytes()).hexdigest()
     facts["broadcast_sha256"] = digest
+    return facts
+
+
+def settled_facts(folder: Path, patience_s: float = SETTLE_S) -> dict[str, Any]:
+    """The facts of a job that has ended, once they are complete; after `patience_s` those that are there.
+
+    A file system may show this host what a node wrote some seconds later.
+    """
+    end = time.monotonic() + patience_s
+    while not complete(facts := read_facts(folder)) and time.monotonic() < end:
+        time.sleep(0.2)
     return facts
 
 
@@ -286,6 +304,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 def complete(facts: Mapping[str, Any]) -> bool:
     """True when every node said all it had to say, and the job saw its own end (on Slurm)."""
     batch = facts["batch"]
+    if not facts["nodes"]:
+        return False
     return all("end" in checks for checks in facts["nodes"].values()) and (batch is None or batch["state"] == "ending")
 
 
@@ -293,9 +313,15 @@ def log_tail(folder: Path, lines: int = 15) -> str:
     """The last lines of the job's own output, and of what its steps complained about."""
     texts = []
     for path in (folder / "job.log", *sorted(folder.glob("node-*.err"))[:2]):
-        with contextlib.suppress(OSError):
-            texts.extend(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        texts.append(_tail(path, lines))
     with contextlib.suppress(OSError, ValueError, KeyError):
         steps = json.loads((folder / "result.json").read_text(encoding="utf-8"))["steps"]
         texts.extend(step["said"] for step in steps.values() if step["said"])
-    return "\n".join(texts)
+    return "\n".join(text for text in texts if text)
+
+
+def _tail(path: Path, lines: int) -> str:
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -57,6 +57,8 @@ class _Verdicts:
         """What each node found in one check, by its name; a check that failed isn't there, and is told as unknown."""
         found = {}
         for task, checks in self.nodes.items():
+            if not checks:
+                continue  # told once
             value = checks.get(check, {"error": "no answer: the step ended before"})
             if isinstance(value, dict) and set(value) == {"error"}:
                 self.unknown((), f"{check} on {self.name(task)}: {value['error']}")
@@ -93,7 +95,11 @@ class _Verdicts:
 
     def nodes_came(self) -> None:
         for task, checks in self.nodes.items():
-            if "end" not in checks:
+            if not checks:
+                said = self.facts["errors"].get(task) or "no message"
+                message = f"node {task} couldn't run the probe's program, which lies in the run root: {said}"
+                self.say("wrong", ("paths", "run_root"), message, found=False)
+            elif "end" not in checks:
                 self.unknown((), f"{self.name(task)}: the checks were cut short")
         arch = {name: value["arch"] for name, value in self.each("host").items()}
         found = set(arch.values())
