@@ -210,15 +210,18 @@ def _reasons(plan: Plan) -> list[Problem]:
 
 
 def _tell(context: Context, told: _Told, strict: bool) -> None:
+    from campaign.plan.check import UNKNOWN
+
     if context.as_json:
         return
     print_points(context, told.plan, told.states)
     unknown, warnings = _split(told)
     print_problems(context, [*warnings, *([] if strict else _reasons(told.plan))], "warning", "yellow")
     if unknown:
-        click.echo("Unknown, not checked (null in the site file):", err=True)
+        click.echo("Unknown, not checked (null in the site file, or not to be seen from here):", err=True)
         for problem in unknown:
-            click.echo(f"  {problem.file}:{problem.line}  {problem.key}", err=True)
+            what = problem.message.removesuffix(UNKNOWN).rstrip().removesuffix(" is").removesuffix(" are")
+            click.echo(f"  {problem.file}:{problem.line}  {what}", err=True)
     for line in (*(diff_lines(told.diff) if told.diff is not None else ()), *_summary(told)):
         context.say(line)
 

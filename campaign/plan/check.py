@@ -29,8 +29,15 @@ def check_study(ground: Ground, study: Study) -> Findings:
 
 
 def check(site: Site, study: Study, shape: Shape) -> list[Problem]:
-    """Why this shape can't run on this site; empty when nothing is against it."""
-    return list(shape.problems) or list(_Check(site, study, shape).problems())
+    """Why this shape can't run on this site; empty when nothing is against it.
+
+    Where no partition admits the run, its node is still that of the others when all of them have the same nodes.
+    """
+    looked = _Check(site, study, shape)
+    if not shape.problems:
+        return list(looked.problems())
+    alike = len({partition.node for partition in site.partitions.values()}) == 1
+    return [*shape.problems, *(looked.node_problems() if alike else ())]
 
 
 class _Check:
@@ -44,6 +51,10 @@ class _Check:
     def problems(self) -> Iterator[Problem]:
         yield from self._partition()
         yield from self._qos()
+        yield from self.node_problems()
+
+    def node_problems(self) -> Iterator[Problem]:
+        """What one node has too little of."""
         yield from self._gpus()
         if not self.site.local:
             # without a scheduler nobody refuses more ranks than cores: the run is marked as oversubscribed

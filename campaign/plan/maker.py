@@ -232,11 +232,9 @@ class RunMaker:
             yield self.study.problem(("command",), message, hint=f"params: {{{name}: VALUE}} as the default")
 
     def _problems(self, shape: Shape) -> list[Problem]:
-        if shape.problems:
-            return list(shape.problems)
         if shape not in self._checked:
             self._checked[shape] = check(self.site, self.study, shape)
-            self.unknowns += unknowns(self.site, shape)
+            self.unknowns += () if shape.problems else unknowns(self.site, shape)
         return self._checked[shape]
 
     def _price(self, shape: Shape) -> Price:

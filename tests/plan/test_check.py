@@ -136,6 +136,45 @@ def test_several_reasons_come_at_once(make_project: Make) -> None:
     ]  # fmt: skip
 
 
+def test_a_size_that_no_partition_admits_and_a_node_that_has_too_little_come_at_once(make_project: Make) -> None:
+    """All partitions have the same nodes, so the GPUs can be judged although no partition was found."""
+    overrides = {"nodes": [64], "gpus_per_rank": 2, "cpus_per_rank": 20, "memory": "480G", "global_batch": 256}
+    (reasons,) = {run.problems for run in build_plan(make_project(), ["tiny"], overrides=overrides).runs}
+    assert [problem.key for problem in reasons] == [
+        "axes.nodes", "resources.gpus_per_rank", "resources.cpus_per_rank", "resources.memory",
+    ]  # fmt: skip
+    # with nodes of another kind in one partition nobody knows which would have been meant
+    site = changed(SITE, ("shared: {node: fat", "shared: {node: thin"), ("  fat: {", "  thin: {cores: 8}\n  fat: {"))
+    (reasons,) = {run.problems for run in build_plan(make_project(site), ["tiny"], overrides=overrides).runs}
+    assert [problem.key for problem in reasons] == ["axes.nodes"]
+
+
+def test_a_qos_can_be_too_large_too(make_project: Make) -> None:
+    site = changed(SITE, ('short: {max_time: "20", max_nodes: 4}', "wide: {min_nodes: 3}"))
+    overrides = {"partition": "batch", "qos": "wide", "nodes": [2, 3], "global_batch": 240}
+    plan = build_plan(make_project(site), ["tiny"], overrides=overrides)
+    assert {run.nodes for run in plan.runs if run.can_run} == {3}
+    reason = refused(plan)[2]
+    assert (reason.message, reason.allowed) == (
+        "2 nodes don't fit QOS wide of tiny", "at least 3 nodes (sites/tiny.yaml:11)",
+    )  # fmt: skip
+
+
+def test_where_nobody_knows_what_jobs_may_ask_for_it_is_at_most_the_memory_that_is_there(make_project: Make) -> None:
+    site = changed(SITE, (", usable_bytes: 480e9", ""))
+    # 512e9 bytes are 476.8 GiB
+    for memory, fits in (("476G", True), ("477G", False)):
+        plan = build_plan(make_project(site), ["tiny"], overrides={"memory": memory, "nodes": [1]})
+        assert all(run.can_run for run in plan.runs) is fits
+    (reason,) = plan.runs[0].problems
+    assert (reason.message, reason.allowed) == (
+        "477G of memory a node, a job on fat may ask for less", "at most 476G (sites/tiny.yaml:15)",
+    )  # fmt: skip
+    assert ("nodes.fat.usable_bytes", 15) in unknown(
+        build_plan(make_project(site), ["tiny"], overrides={"memory": "1G"})
+    )
+
+
 # -- what nobody knows -----------------------------------------------------------------------------------------------
 
 

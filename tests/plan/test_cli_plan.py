@@ -51,7 +51,11 @@ def test_what_is_planned_is_shown_and_kept(make_project: Make) -> None:
     project = make_project()
     done = campaign(project, "tiny")
     assert done.exit_code == 0
-    assert done.stderr == "Unknown, not checked (null in the site file):\n  sites/tiny.yaml:18  filesystems\n"
+    assert done.stderr == (
+        "Unknown, not checked (null in the site file, or not to be seen from here):\n"
+        "  sites/tiny.yaml:18  tiny is elsewhere (none of its file systems is on this machine): its project folder and "
+        "interpreter\n"
+    )
     rows = [line.split() for line in done.stdout.splitlines()]
     # axes, nodes, ranks, cores, GPUs and batch of a rank, partition, runs, GPU-h
     assert ["strategy=ddp", "1", "4", "12", "1", "64", "devel", "2", "4", "gate", "first"] in rows
@@ -113,7 +117,7 @@ def test_what_nobody_knows_is_printed_as_unknown(make_project: Make) -> None:
     project = make_project(site)
     done = campaign(project, "tiny", "--set", "nodes=500", "--set", "global_batch=2000")
     assert "Unknown, not checked" in done.stderr
-    assert "sites/tiny.yaml:12  partitions.large.max_time" in done.stderr
+    assert "  sites/tiny.yaml:12  max_time of partition large\n" in done.stderr
     unknown = answer(project, "tiny", "--set", "nodes=500", "--set", "global_batch=2000")["data"]["unknown"]
     assert [problem["key"] for problem in limits(unknown)] == [
         "partitions.large.max_nodes",
