@@ -28,7 +28,7 @@ class Held:
             return (
                 f"{self.study} on {self.site}: the gate run {self.gate_run} ended as {self.gate_state}; "
                 f"{number(self.count, 'run')} held. See `campaign show {self.gate_run}`, mend it, "
-                f"then `campaign retry --run {self.gate_run}`"
+                f"then `campaign retry --run {self.gate_run}` and `campaign submit`"
             )
         return (
             f"{self.study} on {self.site}: {number(self.count, 'run')} waiting for the gate run {self.gate_run} "
