@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  campaign script 3f2a                            what submit sends for this run
+  campaign script 3f2a                            what `campaign submit --run 3f2a` sends
   campaign script 3f2a --standalone               a plain sbatch + srun script, without campaign
   campaign script 3f2a --standalone --out job.sh && sbatch job.sh
 """

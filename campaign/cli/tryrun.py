@@ -171,7 +171,7 @@ def _queued(asked: _Asked, ledger: Ledger) -> None:
     from campaign.submit.tryreport import read_report
 
     report = read_report(
-        tryout.run_dir(drawer, run), _folder(job), world_size=run.world_size, steps=run.record["max_steps"],
+        tryout.run_dir(drawer, run), _folder(job), steps=run.record["max_steps"],
         state=row["state"], reason=row["reason"],
     )  # fmt: skip
     tryout.forget(ledger, run.run_id)
@@ -264,7 +264,7 @@ def _in_allocation(asked: _Asked) -> None:
     except KeyboardInterrupt:
         interrupted = True
     report = read_report(
-        tryout.run_dir(drawer, run), prepared.batch.submit_dir, world_size=run.world_size, steps=request.steps,
+        tryout.run_dir(drawer, run), prepared.batch.submit_dir, steps=request.steps,
         state="failed", reason="the head ended, or never began",
     )  # fmt: skip
     _finish(asked, run, report, held.job_id, prepared.batch.tag, None)

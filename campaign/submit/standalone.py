@@ -171,10 +171,11 @@ def _ranks(spec: RunSpec, site: Site, run: PlannedRun) -> Iterator[str]:
             yield f"export {name}={value}  # every rank sees all GPUs of its node"
     yield 'exec "$@"'
     yield "'"
+    binding = _binding(spec)
     step = [
         "srun", f"--nodes={spec.nodes}", f"--ntasks={spec.world_size}", f"--ntasks-per-node={spec.ranks_per_node}",
         f"--cpus-per-task={site.slurm_cpus(str(run.partition), spec.cpus_per_rank)}",  # srun doesn't take sbatch's
-        *spec.srun_args, *_binding(spec),
+        *(argument for argument in spec.srun_args if not (binding and argument.startswith("--cpu-bind"))), *binding,
     ]  # fmt: skip
     if not any(argument.startswith("--kill-on-bad-exit") for argument in step):
         step.append("--kill-on-bad-exit=1")

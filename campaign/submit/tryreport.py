@@ -59,9 +59,7 @@ class TryReport:
         return self.phases[-1].name if self.phases else None
 
 
-def read_report(
-    run_dir: Path, submit_dir: Path | None, *, world_size: int, steps: int, state: str, reason: str | None
-) -> TryReport:
+def read_report(run_dir: Path, submit_dir: Path | None, *, steps: int, state: str, reason: str | None) -> TryReport:
     """The report of the one attempt below `run_dir`.
 
     `state`, `reason`: what the scheduler says, for a job that left no record. `submit_dir`: where its log is.
