@@ -11,7 +11,6 @@ from pathlib import Path
 from campaign.errors import Problem
 from campaign.plan.ground import Findings, Ground, Mount, nearest_folder
 from campaign.plan.price import FILES_PER_RUN
-from campaign.slurm.durations import format_size
 from campaign.words import count as number
 
 FOLDERS_PER_RUN = 2
@@ -92,28 +91,35 @@ def check(ground: Ground, runs: int, submissions: int) -> Findings:
     visible = ground.here and (ground.site.local or (mount is not None and ground.shows(path)))
     left, wanted = room(path, mount, visible=visible), need(runs, submissions)
     rows = (
-        ("quota_inodes", "files and folders", wanted.inodes, wanted.inodes, left.inodes, str),
-        ("quota_bytes", "bytes", wanted.least_bytes, wanted.most_bytes, left.bytes, format_size),
+        ("quota_inodes", wanted.inodes, wanted.inodes, left.inodes, _files),
+        ("quota_bytes", wanted.least_bytes, wanted.most_bytes, left.bytes, _gigabytes),
     )
-    for key, what, least, most, free, shown in rows:
+    for key, least, most, free, shown in rows:
         if free is None or most <= WARN_SHARE * free:
             continue
         amount = f"at least {shown(least)}" if least > free else f"up to {shown(most)}"
         use = "" if left.used_known else "; what is used now is not known"
         message = (
-            f"the records of {number(runs, 'run')} on {ground.site.name} take {amount}"
-            f"{' of ' + what if shown is str else ''}, "
+            f"the records of {number(runs, 'run')} on {ground.site.name} take {amount}, "
             f"and {path} has room for {shown(free)}{use}"
         )
-        problem = _problem(ground, mount, key, message)
-        (found.problems if least > free else found.warnings).append(problem)
+        (found.problems if least > free else found.warnings).append(_problem(ground, mount, key, message))
     return found
+
+
+def _files(inodes: int) -> str:
+    return f"{inodes:,} files and folders"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.3g} GB"
 
 
 def _problem(ground: Ground, mount: Mount | None, key: str, message: str) -> Problem:
     hint = "fewer points or repeats, or another run_root (campaign.yaml: paths)"
-    if mount is not None and getattr(mount.filesystem, key) is not None:
-        return ground.site.problem(("filesystems", mount.name, key), message, hint=hint)
+    quota: int | None = None if mount is None else getattr(mount.filesystem, key)
+    if mount is not None and quota is not None:
+        return ground.site.problem(("filesystems", mount.name, key), message, value=quota, hint=hint)
     return ground.problem("run_root", message, hint=hint, value=str(ground.paths.run_root))
 
 

@@ -57,8 +57,8 @@ def test_inodes_of_50_runs_against_a_quota(make_project: Make, inodes: int, outc
         (problem,) = said(plan)
     amount = "at least 652" if outcome == "refused" else "up to 652"
     assert problem.message == (
-        f"the records of 50 runs on tiny take {amount} of files and folders, and /nowhere/proj/runs has room for "
-        f"{inodes}; what is used now is not known"
+        f"the records of 50 runs on tiny take {amount} files and folders, and /nowhere/proj/runs has room for "
+        f"{inodes:,} files and folders; what is used now is not known"
     )
     assert (problem.file, problem.line, problem.key) == ("sites/tiny.yaml", 19, "filesystems.scratch.quota_inodes")
     assert problem.value == inodes
