@@ -2,7 +2,7 @@
 
 The nodes are CLOUD nodes, which a controller takes as available before any slurmd has spoken for them. So
 `sbatch --test-only` allocates thousands of nodes of the site's own hardware within a second, and nothing ever runs.
-There is no accounting, so accounts and QOS are accepted whatever they are.
+Without a `SiteDbd` there is no accounting: accounts and QOS are then accepted whatever they are.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign.site import Node, Partition, Site
+from tests.slurm.sitedbd import SiteDbd
 from tests.slurm.testbed.services import search_path
 from tests.waiting import wait_for
 
@@ -48,14 +49,17 @@ class SiteBed:
 
 
 @contextlib.contextmanager
-def site_bed(site: Site, *, max_array_size: int = 1001) -> Iterator[SiteBed]:
-    """Start a controller with this site's partitions; it is gone afterwards."""
+def site_bed(site: Site, *, max_array_size: int = 1001, dbd: SiteDbd | None = None) -> Iterator[SiteBed]:
+    """Start a controller with this site's partitions (and, with `dbd`, its QOS); it is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"sitebed-{site.name}-", dir="/tmp"))
     conf = folder / "slurm.conf"
-    conf.write_text(_slurm_conf(site, folder, _free_port(), max_array_size), encoding="utf-8")
+    accounting = "AccountingStorageType=accounting_storage/none\n" if dbd is None else dbd.slurm_conf
+    conf.write_text(_slurm_conf(site, folder, free_port(), max_array_size, accounting), encoding="utf-8")
     (folder / "gres.conf").touch()
     for name in ("state", "spool"):
         (folder / name).mkdir()
+    if dbd is not None:
+        dbd.know(site, conf)
     env = {"PATH": search_path(), "LANG": "C.UTF-8"}
     log = (folder / "slurmctld.out").open("w")
     with log, subprocess.Popen(["slurmctld", "-D", "-f", str(conf)], env=env, stdout=log, stderr=log) as controller:
@@ -78,14 +82,15 @@ def _answers(bed: SiteBed, controller: subprocess.Popen[bytes]) -> bool:
     return answer.returncode == 0 and "UP" in answer.stdout
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _slurm_conf(site: Site, folder: Path, port: int, max_array_size: int) -> str:
+def _slurm_conf(site: Site, folder: Path, port: int, max_array_size: int, accounting: str) -> str:
     user = pwd.getpwuid(os.geteuid()).pw_name
     head = f"""\
 ClusterName={site.name}
@@ -103,8 +108,7 @@ MaxArraySize={max_array_size}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/none
+{accounting}JobCompType=jobcomp/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from campaign.plan.build import build_plan
 from campaign.plan.model import Plan, PlannedRun
 from campaign.project import Project
-from campaign.site import load_site
+from campaign.site import Site, load_site
 from campaign.slurm.durations import parse_duration, parse_size
 from campaign.submit import executors
 from campaign.submit.batch import Item, make_batches
@@ -30,7 +30,8 @@ from tests.needs import needs
 from tests.plan.conftest import ROOT
 from tests.plan.test_durations import NOT_SIZES, NOT_TIMES, SIZES
 from tests.plan.test_durations import TIMES as LISTED_TIMES
-from tests.slurm.sitebed import SiteBed, nodes_of, site_bed
+from tests.slurm.sitebed import SiteBed, free_port, nodes_of, site_bed
+from tests.slurm.sitedbd import ACCOUNT, SiteDbd, site_dbd
 
 pytestmark = needs("slurm")
 
@@ -47,10 +48,22 @@ TIMES = st.sampled_from(["5", "10:00", "30:00", "01:00:00", "0-2", "03:00:01", "
 NODES = st.one_of(st.integers(1, 16), st.integers(17, 6000), st.sampled_from([64, 65, 100, 128, 256, 384, 385, 1024]))
 
 
+@pytest.fixture(scope="module")
+def dbd() -> Iterator[SiteDbd]:
+    """Accounting for the sites that have QOS, one after another."""
+    with site_dbd(free_port()) as dbd:
+        yield dbd
+
+
+def has_qos(site: Site) -> bool:
+    return any(partition.qos for partition in site.partitions.values())
+
+
 @pytest.fixture(scope="module", params=SITES, ids=lambda path: path.stem)
 def bed(request: pytest.FixtureRequest) -> Iterator[SiteBed]:
-    """A controller with the partitions of one site file."""
-    with site_bed(load_site(request.param)) as bed:
+    """A controller with the partitions of one site file, and its QOS where it has any."""
+    site = load_site(request.param)
+    with site_bed(site, dbd=request.getfixturevalue("dbd") if has_qos(site) else None) as bed:
         yield bed
 
 
@@ -101,7 +114,7 @@ def studies(draw: st.DrawFn, bed: SiteBed) -> dict[str, Any]:
 
 
 def planned(home: Project, name: str) -> Plan:
-    return build_plan(home, [name], ["says"], account="demo")
+    return build_plan(home, [name], ["says"], account=ACCOUNT)
 
 
 def size(bed: SiteBed, run: PlannedRun) -> int:
@@ -115,10 +128,8 @@ def refused_by_limits(plan: Plan) -> list[PlannedRun]:
 
     def by_slurm(run: PlannedRun) -> bool:
         keys = {(problem.key or "").rpartition(".")[2] for problem in run.problems}
-        # QOS are accounting's, which this controller lacks; an exclusive node's GPUs are all asked for, whatever
-        # the ranks would want of them
-        texts = [f"{problem.message} {problem.allowed}" for problem in run.problems]
-        others = any("QOS" in text for text in texts) or all("GPUs a node" in text for text in texts)
+        # an exclusive node's GPUs are all asked for, whatever the ranks would want of them
+        others = all("GPUs a node" in (problem.allowed or "") for problem in run.problems)
         return bool(keys) and keys <= KEPT_BY_SLURM and run.pack == "false" and not others
 
     return [run for run in plan.runs if by_slurm(run)]
@@ -160,35 +171,52 @@ def test_the_shipped_studies_are_accepted(bed: SiteBed, folder: Path, study: str
     home = project(folder / f"{bed.site.name}-shipped", bed, study_of({"nodes": [1]}, "5"))
     text = (ROOT / "studies" / f"{study}.yaml").read_text(encoding="utf-8")
     (home.root / "studies" / f"{study}.yaml").write_text(text, encoding="utf-8")
-    plan = build_plan(home, [bed.site.name], [study], account="demo")
+    plan = build_plan(home, [bed.site.name], [study], account=ACCOUNT)
     able = [run for run in plan.runs if run.can_run]
     assert len(able) == len(plan.runs) > 0, plan.runs[0].problems
     for script in scripts(home, bed.site.name, able):
         assert bed.refusal(script) is None
 
 
+def verdicts(bed: SiteBed, home: Project) -> list[tuple[bool, bool]]:
+    """(the planner lets it through, sbatch accepts it) of every run of the plan, in order."""
+    found = []
+    for run in planned(home, bed.site.name).runs:
+        (script,) = scripts(home, bed.site.name, [dataclasses.replace(run, problems=())])
+        found.append((run.can_run, bed.refusal(script) is None))
+    return found
+
+
 def test_the_largest_job_is_accepted_and_one_node_more_refused(bed: SiteBed, folder: Path) -> None:
     """The edge of every partition whose size is known, by the site file's own numbers."""
     site, checked = bed.site, 0
     for name, partition in site.partitions.items():
-        limits = [limit for limit in (partition.nodes, partition.max_nodes) if limit is not None]
-        if partition.down or not limits:
+        by_size = [partition.qos[qos].max_nodes or math.inf for qos in partition.qos_by_size]
+        most = min(partition.nodes or math.inf, partition.max_nodes or math.inf, max(by_size, default=math.inf))
+        if partition.down or math.isinf(most):
             continue
-        most = min(limits)
-        study = study_of({"nodes": [most, most + 1]}, "5", resources={"partition": name})
-        # a QOS may be smaller than its partition; Slurm without accounting knows no QOS
-        plan = planned(project(folder / f"{site.name}-edge", bed, study), site.name)
-        fits, over = plan.runs
-        assert nodes_of(site, partition) >= most
-        (accepted,), (refused,) = (
-            scripts(Project(folder / f"{site.name}-edge"), site.name, [dataclasses.replace(run, problems=())])
-            for run in (fits, over)
-        )
-        assert bed.refusal(accepted) is None, name
-        assert bed.refusal(refused) is not None, name
-        assert not over.can_run
+        study = study_of({"nodes": [int(most), int(most) + 1]}, "5", resources={"partition": name})
+        home = project(folder / f"{site.name}-edge", bed, study)
+        assert verdicts(bed, home) == [(True, True), (False, False)], (name, most)
         checked += 1
-    assert checked or site.name == "nothing", "no partition of a known size"
+    assert checked, "no partition of a known size"
+
+
+def test_the_edges_of_every_qos(bed: SiteBed, folder: Path) -> None:
+    """One node or one minute beyond a QOS is refused by both; what it allows is accepted by both."""
+    for name, partition in bed.site.partitions.items():
+        for qos_name, qos in partition.qos.items():
+            resources = {"partition": name, "qos": qos_name}
+            nodes = qos.max_nodes or qos.min_nodes or 1
+            longest = int((qos.max_time or 3600) // 60)
+            cases = [(nodes, longest, True)]
+            cases += [(qos.max_nodes + 1, longest, False)] if qos.max_nodes else []
+            cases += [(qos.min_nodes - 1, longest, False)] if qos.min_nodes else []
+            cases += [(nodes, longest + 1, False)] if qos.max_time and qos.max_time < (partition.max_time or 0) else []
+            for count, minutes, fits in cases:
+                study = study_of({"nodes": [count]}, str(minutes), resources=resources)
+                home = project(folder / f"{bed.site.name}-qos", bed, study)
+                assert verdicts(bed, home) == [(fits, fits)], (qos_name, count, minutes)
 
 
 TIMES_OF_SBATCH = [(text, seconds) for text, seconds in LISTED_TIMES if seconds]
