@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, flags, require
-from campaign.cli.render import table
+from campaign.cli.trytext import answer, tell_report, tell_run
 from campaign.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_NOW, BadInput, Problem
+from campaign.slurm.states import FINAL
 from campaign.submit.ledger import Ledger
-from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.plan.model import Plan, PlannedRun
@@ -149,7 +149,10 @@ def _queued(asked: _Asked, ledger: Ledger) -> None:
     context, drawer, request = asked.context, asked.drawer, asked.request
     row = tryout.unreported(ledger, request)
     if row is not None:
-        context.note(f"a try of the same is {row['state']}: going on with it")
+        ended = row["state"] in FINAL
+        context.note(
+            "a try of the same has ended meanwhile" if ended else f"a try of the same is {row['state']}: going on"
+        )
         run = ledger.planned_runs([row["run_id"]])[row["run_id"]]
     else:
         run = _new_run(asked, ledger)
@@ -161,8 +164,7 @@ def _queued(asked: _Asked, ledger: Ledger) -> None:
     row = ledger.run_rows([run.run_id])[0]
     job = tryout.newest_job(ledger, run.run_id)
     if row["state"] == "planned":  # it never reached the queue, and the errors say why
-        tryout.forget(ledger, run.run_id)
-        tryout.remove(drawer, run, job["tag"] if job else None, row["plan_id"])
+        _undo(asked, ledger, run)
         return
     job_id = None if job is None else job["job_id"]
     if not asked.wait or context.errors:
@@ -190,7 +192,7 @@ def _new_run(asked: _Asked, ledger: Ledger) -> PlannedRun:
     drawer.make_place(site)
     save_plan(drawer, plan)
     ledger.add_plan(plan)
-    _told_run(asked.context, plan.runs[0])
+    tell_run(asked.context, plan.runs[0])
     return plan.runs[0]
 
 
@@ -256,7 +258,7 @@ def _in_allocation(asked: _Asked) -> None:
     here.check_size(site, held, run)
     tryout.sweep(drawer, site)
     drawer.make_place(site)
-    _told_run(context, run)
+    tell_run(context, run)
     prepared = here.prepare(drawer, site, run, held)
     interrupted = False
     try:
@@ -275,17 +277,8 @@ def _in_allocation(asked: _Asked) -> None:
 # -- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _told_run(context: Context, run: PlannedRun) -> None:
-    point = ", ".join(f"{name}={value}" for name, value in run.axes.items())
-    where = f"partition {run.partition}" + (f", reservation {run.reservation}" if run.reservation else "")
-    context.note(
-        f"trying {run.study} on {run.site}: {number(run.nodes, 'node')} x {number(run.ranks_per_node, 'rank')}"
-        f"{f' ({point})' if point else ''}, {where}, at most {run.walltime_s} s"
-    )
-
-
 def _told_queued(asked: _Asked, run: PlannedRun, state: str, job_id: str | None) -> None:
-    asked.context.data = _data(asked, run, state, job_id) | {"next": asked.again}
+    asked.context.data = answer(run, state, job_id, here=asked.here) | {"next": asked.again}
     if not asked.context.errors:
         asked.context.say(f"the try is {state}" + (f" as job {job_id}" if job_id else ""))
         asked.context.say(f"next: {asked.again}   (goes on with it and says how it ended)")
@@ -297,13 +290,25 @@ def _told_interrupted(asked: _Asked, ledger: Ledger, run: PlannedRun) -> None:
     job = tryout.newest_job(ledger, run.run_id)
     job_id = None if job is None else job["job_id"]
     row = ledger.run_rows([run.run_id])[0]
-    asked.context.data = _data(asked, run, row["state"], job_id) | {"next": asked.again}
-    ends = f"; scancel {job_id}  ends it" if job_id and not asked.drawer.load_site(run.site).local else ""
-    asked.context.fail(
-        Problem("interrupted; the try itself goes on" + (f" as job {job_id}" if job_id else ""),
-                hint=f"{asked.again}  goes on watching it{ends}"),
-        exit_code=EXIT_INTERRUPTED,
-    )  # fmt: skip
+    asked.context.data = answer(run, row["state"], job_id, here=asked.here) | {"next": asked.again}
+    if row["state"] == "planned":
+        _undo(asked, ledger, run)
+        problem = Problem("interrupted before the try was queued; nothing of it is left", hint=asked.again)
+    else:
+        ends = "" if asked.drawer.load_site(run.site).local or not job_id else f"; scancel {job_id}  ends it"
+        goes = "interrupted; the try itself goes on" + (f" as job {job_id}" if job_id else "")
+        problem = Problem(goes, hint=f"{asked.again}  goes on watching it{ends}")
+    asked.context.fail(problem, exit_code=EXIT_INTERRUPTED)
+
+
+def _undo(asked: _Asked, ledger: Ledger, run: PlannedRun) -> None:
+    """Take back a try that never reached the queue."""
+    from campaign.submit import tryout
+
+    job = tryout.newest_job(ledger, run.run_id)
+    plan_id = ledger.run_rows([run.run_id])[0]["plan_id"]
+    tryout.forget(ledger, run.run_id)
+    tryout.remove(asked.drawer, run, job["tag"] if job else None, plan_id)
 
 
 def _folder(job: Any) -> Any:
@@ -322,12 +327,12 @@ def _finish(
     folder = tryout.run_dir(asked.drawer, run)
     kept = (asked.keep or not report.ran) and folder.is_dir()
     again = asked.again
-    context.data = _data(asked, run, report.state, job_id) | {
+    context.data = answer(run, report.state, job_id, here=asked.here) | {
         "report": dataclasses.asdict(report) | {"phase": report.phase},
         "records": str(folder) if kept else None,
         "next": asked.onwards if report.ran else again,
     }
-    _tell(context, run, report)
+    tell_report(context, run, report)
     if kept:
         how = "" if asked.keep else "  (removed by the next try)"
         context.say(f"records: {folder}{how}")
@@ -342,42 +347,3 @@ def _finish(
     if plan:
         with suppress(OSError):
             (asked.drawer.plans_dir / f"{plan}.json").unlink()
-
-
-def _data(asked: _Asked, run: PlannedRun, state: str, job_id: str | None) -> dict[str, Any]:
-    return {
-        "study": run.study,
-        "site": run.site,
-        "run_id": run.run_id,
-        "job_id": job_id,
-        "here": asked.here,
-        "axes": run.axes,
-        "nodes": run.nodes,
-        "ranks_per_node": run.ranks_per_node,
-        "partition": run.partition,
-        "reservation": run.reservation,
-        "walltime_s": run.walltime_s,
-        "steps": run.record["max_steps"],
-        "state": state,
-        "report": None,
-        "records": None,
-    }
-
-
-def _tell(context: Context, run: PlannedRun, report: TryReport) -> None:
-    if report.phases:
-        rows = []
-        before = 0.0
-        for phase in report.phases:
-            ranks = "" if phase.ranks is None else f"{phase.ranks} of {run.world_size} ranks"
-            rows.append([phase.name, f"{phase.t_s:.3f}", f"{phase.t_s - before:.3f}", ranks])
-            before = phase.t_s
-        context.say(table(["reached", "after s", "took s", "by"], rows, right=(1, 2)))
-    if report.median_step_s is not None:
-        measured = number(max(report.steps - 1, 1), "step")
-        context.say(f"median step {report.median_step_s:.4g} s (rank 0, {measured}, the first left out)")
-    if report.lines:
-        context.say(click.style("last lines:", bold=True))
-        context.say("\n".join(report.lines))
-    if report.ran:
-        context.say(report.verdict)
