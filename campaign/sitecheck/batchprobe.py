@@ -23,7 +23,7 @@ from typing import Any
 import nodeprobe  # type: ignore[import-not-found]
 
 STEP_DEADLINE_S = 150.0
-LINGER_READY_S = 30.0
+LINGER_READY_S = 15.0
 
 
 class Batch:
@@ -33,6 +33,7 @@ class Batch:
         self.folder = Path(folder)
         self.started = time.time()
         self.spec = json.loads((self.folder / "probe.json").read_text(encoding="utf-8"))
+        self.sent = self.destination()
         self.result: dict[str, Any] = {"state": "running", "started": self.started, "signals": {}, "steps": {}}
         signal.signal(signal.SIGUSR2, self._warned)
         self.write()
@@ -56,7 +57,7 @@ class Batch:
         self.result["variables"] = {name: os.environ.get(name) for name in names}
         self.write()
         self.broadcast()
-        self.step("nodes", self.spec["nodes"], ["node", self.head(), str(self.port())], "node")
+        self.step("nodes", self.spec["nodes"], ["node", self.head(), str(self.port()), str(self.sent)], "node")
         if self.spec["ranks_per_node"] > 1:
             self.step("ranks", self.spec["nodes"] * self.spec["ranks_per_node"], ["rank"], "rank")
         self.result["state"] = "checked"
@@ -67,6 +68,14 @@ class Batch:
     def head(self) -> str:
         """The first node, as Slurm names it."""
         return os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+
+    def destination(self) -> Path:
+        """Where sbcast puts its file: a folder that all nodes have, whatever earlier jobs left on some of them."""
+        local = Path(self.spec["node_local"])
+        mount = Path(nodeprobe.mount_of(str(local))[0])
+        if mount == Path("/") or not os.access(mount, os.W_OK | os.X_OK):
+            mount = next(folder for folder in (local, *local.parents) if folder.is_dir())
+        return mount / f"campaign-probe-{self.spec['token']}"
 
     def port(self) -> int:
         """A port that is free now, below those that Linux gives to outgoing connections."""
@@ -85,7 +94,7 @@ class Batch:
         """sbcast of a small file; the nodes compare its digest."""
         source = str(self.folder / "broadcast.bin")
         start = time.monotonic()
-        code, said = nodeprobe.run(["sbcast", "-f", source, self.spec["sbcast_file"]], 60.0)
+        code, said = nodeprobe.run(["sbcast", "-f", source, str(self.sent)], 60.0)
         self.result["sbcast"] = {"exit": code, "said": said, "seconds": time.monotonic() - start}
         self.write()
 

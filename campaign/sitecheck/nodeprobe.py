@@ -1,8 +1,8 @@
 """What one compute node says of itself. Standard library only (Python 3.8 and later), copied into the probe's folder.
 
-    nodeprobe.py FOLDER node HOST PORT    all checks, one JSON line each; HOST: the first node
-    nodeprobe.py FOLDER rank              what one rank may use
-    nodeprobe.py FOLDER linger            stay, and note the signals that arrive
+    nodeprobe.py FOLDER node HOST PORT FILE   all checks, one JSON line each; HOST: the first node; FILE: of sbcast
+    nodeprobe.py FOLDER rank                  what one rank may use
+    nodeprobe.py FOLDER linger                stay, and note the signals that arrive
 
 Every check runs in a thread of its own with a deadline: one that fails or hangs in a dead file system loses no other.
 """
@@ -156,7 +156,7 @@ def filesystems(spec: Spec) -> dict[str, Any]:
 def sbcast(spec: Spec) -> dict[str, Any]:
     """The file that sbcast brought here; it is removed."""
     path = Path(spec["sbcast_file"])
-    if not path.exists():
+    if not path.is_file():
         return {"path": str(path), "there": False}
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     with contextlib.suppress(OSError):
@@ -324,7 +324,7 @@ def main(arguments: Sequence[str]) -> None:
     folder, mode, *rest = arguments
     spec = json.loads((Path(folder) / "probe.json").read_text(encoding="utf-8"))
     if mode == "node":
-        node(spec, rest[0], int(rest[1]))
+        node(dict(spec, sbcast_file=rest[2]), rest[0], int(rest[1]))
     elif mode == "rank":
         rank(spec)
     else:

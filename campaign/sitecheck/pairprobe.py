@@ -19,7 +19,8 @@ Spec = Any
 """The probe's specification, as probe.json holds it."""
 ANSWER_S = 20.0
 SHARED_S = 15.0
-PAIR_DEADLINE_S = 60.0
+PAIR_DEADLINE_S = 40.0
+LISTEN_S = 30.0
 CONNECT_S = 3.0
 SIZES = ((8, 200), (16 * 2**20, 5))
 """(bytes, round trips) of the two messages."""
@@ -53,7 +54,7 @@ def serve(spec: Spec, port: int) -> dict[str, Any]:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("", port))
         server.listen(8)
-        server.settimeout(PAIR_DEADLINE_S - 5)
+        server.settimeout(LISTEN_S)
         stopped = False
         while not stopped:
             client, peer = server.accept()

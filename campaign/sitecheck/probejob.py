@@ -23,6 +23,7 @@ from campaign.job.launch import STEP_INPUTS
 from campaign.plan.shape import qos_refusals, refusals
 from campaign.site import Site
 from campaign.slurm import commands
+from campaign.slurm.nodelist import expand
 from campaign.slurm.queries import JobReport, classify_refusal
 from campaign.vendors import VENDORS
 
@@ -106,13 +107,11 @@ def _specification(site: Site, request: Request, folder: Path) -> dict[str, Any]
     """What the programs on the nodes read."""
     node, gpu = site.node_of(request.partition), site.gpu_of(request.partition)
     cores = node.cores or 1
-    token = secrets.token_hex(8)
-    existing = next(path for path in (request.node_local, *request.node_local.parents) if path.is_dir())
     return {
         "schema": 1,
         "site": site.name,
         "folder": str(folder),
-        "token": token,
+        "token": secrets.token_hex(8),
         "nodes": request.nodes,
         "ranks_per_node": max(1, node.gpus or 1),
         "cpus_per_node": site.slurm_cpus(request.partition, cores),
@@ -120,8 +119,6 @@ def _specification(site: Site, request: Request, folder: Path) -> dict[str, Any]
         "srun_args": list(site.scheduler.srun_args),
         "step_inputs": STEP_INPUTS.pattern,
         "node_local": str(request.node_local),
-        # the folder itself need not be there before the first run
-        "sbcast_file": str(existing / f"campaign-probe-{token}"),
         "filesystems": dict(request.filesystems),
         "suffix": site.network.master_addr_suffix,
         "gpu_devices": list(VENDORS[gpu.vendor].devices) if gpu else [],
@@ -200,7 +197,7 @@ def run_here(site: Site, request: Request) -> Path:
     """The checks of one node, on this machine: what a site without a scheduler has as its compute node."""
     folder = make_folder(site, request)
     with (folder / "node-0.jsonl").open("w") as output, (folder / "job.log").open("w") as log:
-        command = [_python(site), "-EsB", str(folder / "nodeprobe.py"), str(folder), "node", "localhost", "0"]
+        command = [_python(site), "-EsB", str(folder / "nodeprobe.py"), str(folder), "node", "localhost", "0", ""]
         try:
             subprocess.run(command, stdout=output, stderr=log, stdin=subprocess.DEVNULL, timeout=MINUTES * 60,
                            env=commands.environment(site.name), check=False)  # fmt: skip
@@ -245,13 +242,18 @@ def queued(site: str, pending: Pending) -> JobReport | commands.Answer | None:
 def read_facts(folder: Path) -> dict[str, Any]:
     """What the job left in its folder.
 
-    batch (None: it never started), nodes, ranks and errors (what a task complained about) by task, ends by process.
+    batch (None: it never started); names, nodes, ranks and errors (what a task complained about) by task; ends by
+    process.
     """
     batch = None
     with contextlib.suppress(OSError, ValueError):
         batch = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     facts: dict[str, Any] = {"batch": batch}
     facts["nodes"] = _by_task(folder, "node")
+    facts["names"] = _names(batch)
+    if facts["nodes"]:
+        # a node that doesn't see the run root leaves no file there
+        facts["nodes"] = {task: facts["nodes"].get(task, {}) for task in sorted({*facts["nodes"], *facts["names"]})}
     facts["ranks"] = _by_task(folder, "rank")
     facts["errors"] = {path.stem.removeprefix("node-"): tail for path in sorted(folder.glob("node-*.err"))
                        if (tail := _tail(path, 3))}  # fmt: skip
@@ -262,6 +264,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
         digest = hashlib.sha256((folder / "broadcast.bin").read_bytes()).hexdigest()
     facts["broadcast_sha256"] = digest
     return facts
+
+
+def _names(batch: Mapping[str, Any] | None) -> dict[str, str]:
+    """The nodes' names by task: one task a node, in the order of the job's node list."""
+    text = ((batch or {}).get("variables") or {}).get("SLURM_JOB_NODELIST") or ""
+    try:
+        return {str(task): name for task, name in enumerate(expand(text))}
+    except ValueError:
+        return {}
 
 
 def settled_facts(folder: Path, patience_s: float = SETTLE_S) -> dict[str, Any]:

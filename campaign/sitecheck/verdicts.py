@@ -51,7 +51,8 @@ class _Verdicts:
     def name(self, task: str) -> str:
         """A node's own name."""
         host = self.nodes[task].get("host", {})
-        return str(host.get("node") or host.get("hostname") or f"node {task}")
+        own = host.get("node") or host.get("hostname") or self.facts["names"].get(task)
+        return str(own or f"node {task}")
 
     def each(self, check: str) -> dict[str, Any]:
         """What each node found in one check, by its name; a check that failed isn't there, and is told as unknown."""
@@ -96,9 +97,9 @@ class _Verdicts:
     def nodes_came(self) -> None:
         for task, checks in self.nodes.items():
             if not checks:
-                said = self.facts["errors"].get(task) or "no message"
-                message = f"node {task} couldn't run the probe's program, which lies in the run root: {said}"
-                self.say("wrong", ("paths", "run_root"), message, found=False)
+                said = self.facts["errors"].get(task)
+                message = f"{self.name(task)} left nothing in the run root: it doesn't see it, or Python didn't start"
+                self.say("wrong", ("paths", "run_root"), message + (f": {said}" if said else ""), found=False)
             elif "end" not in checks:
                 self.unknown((), f"{self.name(task)}: the checks were cut short")
         arch = {name: value["arch"] for name, value in self.each("host").items()}

@@ -52,9 +52,9 @@ def start(folder: Path, task: int, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def test_two_nodes(folder: Path, tmp_path: Path) -> None:
-    spec = change(folder)
-    Path(spec["sbcast_file"]).write_bytes(PROGRAM)
-    tasks = [start(folder, task, "node", "localhost", "23456") for task in (0, 1)]
+    sent = tmp_path / "sent"
+    sent.write_bytes(PROGRAM)
+    tasks = [start(folder, task, "node", "localhost", "23456", str(sent)) for task in (0, 1)]
     assert [task.wait(120) for task in tasks] == [0, 0]
     facts = read_facts(folder)
     first, second = facts["nodes"]["0"], facts["nodes"]["1"]
@@ -68,14 +68,14 @@ def test_two_nodes(folder: Path, tmp_path: Path) -> None:
     assert first["filesystems"]["login"] == {"path": str(tmp_path / "nowhere"), "there": False}
     # both look at one file here; the first to come removes it
     assert DIGEST in (first["sbcast"].get("sha256"), second["sbcast"].get("sha256"))
-    assert not Path(spec["sbcast_file"]).exists()
+    assert not sent.exists()
     assert first["network_interfaces"]["lo"] == "127.0.0.1"
     assert (first["run_root"]["shared"], second["run_root"]["shared"]) == (True, True)
     assert list((tmp_path / "local").iterdir()) == []  # nothing stays on the node
 
 
 def test_messages_between_two_nodes(folder: Path) -> None:
-    tasks = [start(folder, task, "node", "localhost", "23457") for task in (0, 1)]
+    tasks = [start(folder, task, "node", "localhost", "23457", "") for task in (0, 1)]
     assert [task.wait(120) for task in tasks] == [0, 0]
     nodes = read_facts(folder)["nodes"]
     server, client = nodes["0"]["pair"], nodes["1"]["pair"]
@@ -92,7 +92,7 @@ def test_messages_between_two_nodes(folder: Path) -> None:
 def test_a_name_that_is_not_known(folder: Path) -> None:
     """The name with the suffix (too long for any name) fails at once, the plain one is used."""
     change(folder, suffix="x" * 64)
-    tasks = [start(folder, task, "node", "localhost", "23458") for task in (0, 1)]
+    tasks = [start(folder, task, "node", "localhost", "23458", "") for task in (0, 1)]
     assert [task.wait(120) for task in tasks] == [0, 0]
     client = read_facts(folder)["nodes"]["1"]["pair"]
     assert [(name["name"], name["reached"]) for name in client["names"]] == [
@@ -104,7 +104,7 @@ def test_a_name_that_is_not_known(folder: Path) -> None:
 
 def test_a_check_that_fails_loses_no_other(folder: Path) -> None:
     change(folder, filesystems={"scratch": None}, nodes=1)
-    assert start(folder, 0, "node", "localhost", "0").wait(120) == 0
+    assert start(folder, 0, "node", "localhost", "0", "").wait(120) == 0
     checks = read_facts(folder)["nodes"]["0"]
     assert checks["filesystems"]["error"].startswith("TypeError")
     assert {"host", "cpus", "shm", "node_local", "gpus", "container", "trace", "end"} <= set(checks)
@@ -113,7 +113,7 @@ def test_a_check_that_fails_loses_no_other(folder: Path) -> None:
 
 def test_strace_that_works_means_that_tracing_is_allowed(folder: Path) -> None:
     change(folder, nodes=1)
-    assert start(folder, 0, "node", "localhost", "0").wait(120) == 0
+    assert start(folder, 0, "node", "localhost", "0", "").wait(120) == 0
     trace = read_facts(folder)["nodes"]["0"]["trace"]
     assert isinstance(trace["ptrace"], bool)
     assert trace["ptrace"] or not trace["strace_works"]

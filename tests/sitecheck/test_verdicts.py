@@ -61,6 +61,7 @@ def facts() -> dict[str, Any]:
                  "1": {"sigterm": 1060.3, "alive": 1090.0}},
         "broadcast_sha256": "right",
         "errors": {},
+        "names": {"0": "g001", "1": "g002"},
     }  # fmt: skip
 
 
@@ -138,7 +139,9 @@ def test_a_node_that_does_not_see_the_run_root(make_site: MakeSite) -> None:
     found["errors"] = {"1": "python: can't open file '/x/nodeprobe.py'"}
     findings = judged(make_site(), found)
     assert ("paths.run_root", False) in of(findings, "wrong")
-    assert any("can't open file '/x/nodeprobe.py'" in finding.message for finding in findings)
+    (wrong,) = (finding.message for finding in findings if finding.key == "paths.run_root" and not finding.found)
+    assert wrong.startswith("g002 left nothing in the run root")
+    assert wrong.endswith("can't open file '/x/nodeprobe.py'")
 
 
 def test_nodes_that_differ_are_named(make_site: MakeSite) -> None:

@@ -6,7 +6,6 @@ They change partitions, QOS and nodes, so they have a bed of their own.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -40,13 +39,17 @@ def bed() -> Iterator[Testbed]:
         bed.stop()
 
 
-@pytest.fixture
-def project(bed: Testbed, request: pytest.FixtureRequest) -> Path:
+def new_project(bed: Testbed, name: str) -> Path:
     """An empty project on the bed's parallel file system."""
-    name = re.sub(r"\W+", "-", request.node.name)[:40]
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=bed.layout.shared))
     (folder / "sites").mkdir()
     return folder
+
+
+@pytest.fixture
+def project(bed: Testbed, request: pytest.FixtureRequest) -> Path:
+    """The test's own empty project."""
+    return new_project(bed, re.sub(r"\W+", "-", request.node.name)[:40])
 
 
 def environment(bed: Testbed, cluster: str) -> dict[str, str]:
@@ -122,7 +125,7 @@ def test_three_lies_are_exactly_three_findings(bed: Testbed, project: Path, cli:
 def test_changes_of_a_partition_are_found(bed: Testbed, project: Path, cli: Cli) -> None:
     cluster = bed.cluster("juwels")
     discovered(cli, bed, project, "juwels")
-    change = ("MaxTime=06:00:00", "MaxNodes=1", "DefaultTime=00:10:00", "State=DRAIN")
+    change = ("MaxTime=06:00:00", "MaxNodes=1", "State=DRAIN")
     cluster.run("scontrol", "update", "PartitionName=booster", *change)
     try:
         found = check(cli, bed, project, "juwels", code=1)
@@ -131,22 +134,26 @@ def test_changes_of_a_partition_are_found(bed: Testbed, project: Path, cli: Cli)
             ("partitions.booster.max_nodes", "1"),
             ("partitions.booster.down", "DRAIN"),
         }
-        assert found["missing"] == {("partitions.booster.default_time", "00:10:00")}
     finally:
-        back = ("MaxTime=24:00:00", "MaxNodes=384", "DefaultTime=NONE", "State=UP")
+        back = ("MaxTime=24:00:00", "MaxNodes=384", "State=UP")
         cluster.run("scontrol", "update", "PartitionName=booster", *back)
     assert check(cli, bed, project, "juwels")["wrong"] == set()
 
 
-def test_a_change_of_the_partitions_qos_is_found(bed: Testbed, project: Path, cli: Cli) -> None:
+def test_changes_of_a_qos_and_a_default_time_are_found(bed: Testbed, project: Path, cli: Cli) -> None:
     """On jupiter the 12 hours are the QOS's, not the partition's."""
     cluster = bed.cluster("jupiter")
     discovered(cli, bed, project, "jupiter")
     cluster.run("sacctmgr", "-i", "modify", "qos", "part_booster", "set", "MaxWall=06:00:00")
+    cluster.run("scontrol", "update", "PartitionName=largebooster", "DefaultTime=00:10:00")
     try:
         found = check(cli, bed, project, "jupiter", code=1)
-        assert found["wrong"] == {("partitions.booster.max_time", "06:00:00")}
+        assert found["wrong"] == {
+            ("partitions.booster.max_time", "06:00:00"),
+            ("partitions.largebooster.default_time", "00:10:00"),
+        }
     finally:
+        cluster.run("scontrol", "update", "PartitionName=largebooster", "DefaultTime=01:00:00")
         cluster.run("sacctmgr", "-i", "modify", "qos", "part_booster", "set", "MaxWall=12:00:00")
 
 
@@ -226,7 +233,6 @@ def test_a_controller_that_does_not_answer(bed: Testbed, project: Path, cli: Cli
         result = cli(*words, cwd=project, env=environment(bed, "vega"), code=3)
         assert "no answer from the cluster" in result.json()["errors"][0]["message"]
         assert result.json()["data"]["sites"][0]["findings"] == []
-        cli("site", "discover", cwd=project, env=environment(bed, "vega"), code=3)
     finally:
         bed.ctld_start("vega")
     cluster = bed.cluster("vega")
@@ -271,18 +277,69 @@ def only_bed(cluster: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
+def module_cli(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """As `cli`, for fixtures of the module."""
+    clean = bed.cluster("juwels").env | {"HOME": str(tmp_path_factory.mktemp("home"))}
+
+    def run(*words: str | Path, cwd: Path, env: dict[str, str], code: int) -> Result:
+        command = [campaign_command(), *map(str, words)]
+        answer = subprocess.run(command, cwd=cwd, env=clean | env, capture_output=True, text=True, timeout=240,
+                                check=False)  # fmt: skip
+        result = Result(tuple(command[1:]), answer.returncode, answer.stdout, answer.stderr)
+        assert result.code == code, str(result)
+        return result
+
+    return run
+
+
+def send(cli: Cli, bed: Testbed, project: Path, cluster: str) -> str:
+    """Send a probe and go away; the job's id."""
+    sent = probe(cli, bed, project, cluster, "--no-wait", code=0).json()["data"]
+    assert sent["state"] == "queued"
+    return str(sent["job_id"])
+
+
+@pytest.fixture(scope="module")
 def probed(bed: Testbed, module_cli: Cli) -> dict[str, Result]:
     """A probe of each cluster, all at the same time: sent first, read by the same command afterwards."""
-    projects = {}
+    projects, jobs = {}, {}
     for cluster in CLUSTERS:
-        project = projects[cluster] = Path(tempfile.mkdtemp(prefix=f"probe-{cluster}-", dir=bed.layout.shared))
-        (project / "sites").mkdir()
+        projects[cluster] = new_project(bed, cluster)
         suffix = [('master_addr_suffix: ""', "master_addr_suffix: i")] if cluster == "juwels" else []
-        probe_site(module_cli, bed, project, cluster, *suffix)
-        sent = probe(module_cli, bed, project, cluster, "--no-wait", code=0).json()["data"]
-        assert sent["state"] == "queued"
-        assert sent["job_id"].isdigit()
-    return {cluster: probe(module_cli, bed, project, cluster) for cluster, project in projects.items()}
+        probe_site(module_cli, bed, projects[cluster], cluster, *suffix)
+        jobs[cluster] = send(module_cli, bed, projects[cluster], cluster)
+    results = {cluster: probe(module_cli, bed, project, cluster) for cluster, project in projects.items()}
+    assert {cluster: result.json()["data"]["job_id"] for cluster, result in results.items()} == jobs
+    return results
+
+
+@pytest.fixture(scope="module")
+def changed(bed: Testbed, probed: dict[str, Result], module_cli: Cli) -> dict[str, Result]:
+    """Probes of clusters that aren't as their files say, all at the same time.
+
+    juwels: the file lacks the names' `i`. vega: on the second node another file system lies over scratch, and /dev/shm
+    is smaller; the probe is sent by a command that is interrupted. jupiter: on the second node another file system
+    lies over the run root.
+    """
+    projects = {cluster: new_project(bed, f"changed-{cluster}") for cluster in CLUSTERS}
+    for cluster, project in projects.items():
+        probe_site(module_cli, bed, project, cluster)
+    vega, jupiter = (bed.cluster(name).nodes[1] for name in ("vega", "jupiter"))
+    scratch, runs = projects["vega"] / "scratch", projects["jupiter"] / "runs"
+    runs.mkdir()
+    in_node(bed, vega, "mount", "-t", "tmpfs", "none", str(scratch))
+    in_node(bed, vega, "mount", "-o", "remount,size=64m", "/dev/shm")
+    in_node(bed, jupiter, "mount", "-t", "tmpfs", "none", str(runs))
+    try:
+        jobs = {cluster: send(module_cli, bed, projects[cluster], cluster) for cluster in ("jupiter", "juwels")}
+        jobs["vega"] = interrupted(bed, projects["vega"], "vega")
+        results = {cluster: probe(module_cli, bed, project, cluster) for cluster, project in projects.items()}
+    finally:
+        in_node(bed, vega, "umount", str(scratch))
+        in_node(bed, vega, "mount", "-o", f"remount,size={bed.settings.shm_mib}m", "/dev/shm")
+        in_node(bed, jupiter, "umount", str(runs))
+    assert {cluster: result.json()["data"]["job_id"] for cluster, result in results.items()} == jobs
+    return results
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
@@ -332,36 +389,36 @@ def test_juwels_plain_names_do_not_route(probed: dict[str, Result]) -> None:
     assert [(name["name"], name["reached"]) for name in names] == [("jwb0001i", True), ("jwb0001", False)]
 
 
-def test_changes_on_nodes_are_found_and_ctrl_c_leaves_the_job(bed: Testbed, project: Path, cli: Cli) -> None:
-    """On the second node another file system lies over scratch, and /dev/shm is smaller."""
-    probe_site(cli, bed, project, "vega")
-    scratch, node = project / "scratch", bed.cluster("vega").nodes[1]
-    in_node(bed, node, "mount", "-t", "tmpfs", "none", str(scratch))
-    in_node(bed, node, "mount", "-o", "remount,size=64m", "/dev/shm")
-    try:
-        job = interrupted(bed, project, "vega")
-        result = probe(cli, bed, project, "vega")
-    finally:
-        in_node(bed, node, "umount", str(scratch))
-        in_node(bed, node, "mount", "-o", f"remount,size={bed.settings.shm_mib}m", "/dev/shm")
-    data = result.json()["data"]
-    assert data["job_id"] == job
-    found = verdicts(result)
+def test_a_change_of_one_nodes_mounts_is_found(bed: Testbed, changed: dict[str, Result]) -> None:
+    data, node = changed["vega"].json()["data"], bed.cluster("vega").nodes[1]
+    found = verdicts(changed["vega"])
     assert {key for key, _ in found["wrong"]} - only_bed("vega") == {
         "filesystems.scratch.kind",
         "filesystems.scratch.shared",
     }
     (kind,) = (one for one in data["findings"] if one["verdict"] == "wrong" and one["key"].endswith(".kind"))
     assert (kind["found"], kind["write"]) == ("tmpfs", "kind: tmpfs")
-    assert kind["message"].endswith(f"on {node}")
+    assert f"on {node}" in kind["message"]
     sizes = {checks["host"]["node"]: checks["shm"]["size_bytes"] for checks in data["facts"]["nodes"].values()}
-    assert sizes[node] == 64 * 2**20
+    assert sizes == {bed.cluster("vega").nodes[0]: bed.settings.shm_mib * 2**20, node: 64 * 2**20}
+
+
+def test_a_wrong_suffix_is_found(changed: dict[str, Result]) -> None:
+    found = verdicts(changed["juwels"])
+    assert {key for key, _ in found["wrong"]} - only_bed("juwels") == {"network.master_addr_suffix"}
+
+
+def test_a_run_root_that_one_node_does_not_see_is_found(bed: Testbed, changed: dict[str, Result]) -> None:
+    found = verdicts(changed["jupiter"])
+    assert {key for key, _ in found["wrong"]} - only_bed("jupiter") >= {"paths.run_root"}
+    messages = [one["message"] for one in changed["jupiter"].json()["data"]["findings"] if one["verdict"] == "wrong"]
+    assert any(text.startswith(f"{bed.cluster('jupiter').nodes[1]} left nothing in the run root") for text in messages)
 
 
 def interrupted(bed: Testbed, project: Path, cluster: str) -> str:
     """Send a probe, press Ctrl-C while it is on its way; the job's id."""
-    env = os.environ | environment(bed, cluster)
     command = [campaign_command(), "site", "probe", cluster]
+    env = bed.cluster(cluster).env
     told = project / "told"
     with told.open("w") as stderr:
         waiting = subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.DEVNULL, stderr=stderr)
@@ -376,21 +433,6 @@ def interrupted(bed: Testbed, project: Path, cluster: str) -> str:
     assert f"job {match[1]} goes on" in told.read_text()
     assert f"campaign site probe {cluster}" in told.read_text()
     return match[1]
-
-
-def test_a_wrong_suffix_and_a_run_root_that_one_node_does_not_see(bed: Testbed, project: Path, cli: Cli) -> None:
-    """juwels without its `i`; then the second node has another file system where the run root should be."""
-    probe_site(cli, bed, project, "juwels")
-    runs, node = project / "runs", bed.cluster("juwels").nodes[1]
-    runs.mkdir()
-    found = verdicts(probe(cli, bed, project, "juwels"))
-    assert {key for key, _ in found["wrong"]} - only_bed("juwels") == {"network.master_addr_suffix"}
-    in_node(bed, node, "mount", "-t", "tmpfs", "none", str(runs))
-    try:
-        found = verdicts(probe(cli, bed, project, "juwels"))
-    finally:
-        in_node(bed, node, "umount", str(runs))
-    assert ("paths.run_root", False) in found["wrong"]
 
 
 def test_a_probe_that_is_refused(bed: Testbed, project: Path, cli: Cli) -> None:
