@@ -28,6 +28,7 @@ UNKNOWN_NODES = 64
 """Nodes of a partition of which the file says neither how many there are nor how many one job may have."""
 UNKNOWN_CORES = 64
 START_S = 60.0
+NO_ACCOUNTING = "ClusterName={name}\nAccountingStorageType=accounting_storage/none\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,23 @@ class SiteBed:
 
 @contextlib.contextmanager
 def site_bed(site: Site, *, max_array_size: int = 1001, dbd: SiteDbd | None = None) -> Iterator[SiteBed]:
-    """Start a controller with this site's partitions (and, with `dbd`, its QOS); it is gone afterwards."""
+    """Start a controller with this site's partitions (with a `dbd` that knows it, its QOS); it is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"sitebed-{site.name}-", dir="/tmp"))
+    try:
+        with _controller(site, folder, max_array_size, dbd) as bed:
+            yield bed
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _controller(site: Site, folder: Path, max_array_size: int, dbd: SiteDbd | None) -> Iterator[SiteBed]:
     conf = folder / "slurm.conf"
-    accounting = "AccountingStorageType=accounting_storage/none\n" if dbd is None else dbd.slurm_conf
+    accounting = dbd.slurm_conf if dbd is not None else NO_ACCOUNTING.format(name=site.name)
     conf.write_text(_slurm_conf(site, folder, free_port(), max_array_size, accounting), encoding="utf-8")
     (folder / "gres.conf").touch()
     for name in ("state", "spool"):
         (folder / name).mkdir()
-    if dbd is not None:
-        dbd.know(site, conf)
     env = {"PATH": search_path(), "LANG": "C.UTF-8"}
     log = (folder / "slurmctld.out").open("w")
     with log, subprocess.Popen(["slurmctld", "-D", "-f", str(conf)], env=env, stdout=log, stderr=log) as controller:
@@ -73,7 +81,6 @@ def site_bed(site: Site, *, max_array_size: int = 1001, dbd: SiteDbd | None = No
                 controller.wait(20)
             except subprocess.TimeoutExpired:
                 controller.kill()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _answers(bed: SiteBed, controller: subprocess.Popen[bytes]) -> bool:
@@ -93,7 +100,6 @@ def free_port() -> int:
 def _slurm_conf(site: Site, folder: Path, port: int, max_array_size: int, accounting: str) -> str:
     user = pwd.getpwuid(os.geteuid()).pw_name
     head = f"""\
-ClusterName={site.name}
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={port}
 SlurmUser={user}

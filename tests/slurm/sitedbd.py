@@ -12,7 +12,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from tests.waiting import wait_for
 
 START_S = 90.0
 ACCOUNT = "demo"
+CLUSTER = "sites"
+"""ClusterName of every controller that uses a `SiteDbd`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +37,52 @@ class SiteDbd:
     def slurm_conf(self) -> str:
         """Lines that make a controller of 127.0.0.1 use it, and keep its limits."""
         return f"""\
+ClusterName={CLUSTER}
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={self.port}
 AccountingStorageEnforce=associations,limits,qos
 """
 
-    def know(self, site: Site, conf: Path) -> None:
-        """Make the cluster, its QOS with their limits, and an account that may use all of them."""
-        wanted = {name: qos for partition in site.partitions.values() for name, qos in partition.qos.items()}
+    def know(self, sites: Sequence[Site]) -> None:
+        """Make the QOS of all these sites with their limits, and an account that may use them.
+
+        All sites are one cluster, one after another: making a cluster takes seconds.
+        """
+        own = [(name, qos) for site in sites for name, qos in _qos_of(site).items()]
+        limits = {name: _limits(qos) for name, qos in own}
+        assert len(limits) == len(own), "two sites have QOS of one name: they need a slurmdbd each"
+        commands = [f"add cluster {CLUSTER}"]
+        for name, text in limits.items():
+            # every slurmdbd has `normal` already
+            commands.append(f"{'modify qos normal set' if name == 'normal' else f'add qos {name}'} {text}")
         user = pwd.getpwuid(os.geteuid()).pw_name
-        commands = [
-            f"add cluster {site.name}",
-            *(f"add qos {name}" for name in wanted if name != "normal"),  # every slurmdbd has that one
-            *(f"modify qos {name} set {_limits(qos)}" for name, qos in wanted.items()),
-            f"add account {ACCOUNT} Description=test Organization=test Cluster={site.name}",
-            f"add user {user} Account={ACCOUNT} Cluster={site.name} QOS={','.join(wanted)}",
-            "quit",
-        ]
-        env = {"PATH": search_path(), "SLURM_CONF": str(conf)}
-        script = "\n".join([*commands, ""])
-        answer = subprocess.run(["sacctmgr", "-i"], input=script, env=env, capture_output=True, text=True, check=False)
+        commands.append(f"add account {ACCOUNT} Description=test Organization=test Cluster={CLUSTER}")
+        commands.append(f"add user {user} Account={ACCOUNT} Cluster={CLUSTER} QOS={','.join(limits)}")
+        script = "\n".join([*commands, "quit", ""])
+        answer = subprocess.run(
+            ["sacctmgr", "-i"], input=script, env=self.env, capture_output=True, text=True, check=False
+        )
         assert answer.returncode == 0, answer.stdout + answer.stderr
         assert "rror" not in answer.stderr, answer.stderr
 
+    @property
+    def env(self) -> dict[str, str]:
+        """For sacctmgr."""
+        return {"PATH": search_path(), "SLURM_CONF": str(self.folder / "client.conf")}
+
+
+def _qos_of(site: Site) -> dict[str, Qos]:
+    return {name: qos for partition in site.partitions.values() for name, qos in partition.qos.items()}
+
 
 def _limits(qos: Qos) -> str:
-    """-1 takes away what another site's QOS of this name has left. DenyOnLimit: refused at once instead of waiting."""
-    longest = -1 if qos.max_time is None or math.isinf(qos.max_time) else math.floor(qos.max_time / 60)
-    return (
-        f"MaxTRESPerJob=node={qos.max_nodes or -1} MinTRESPerJob=node={qos.min_nodes or -1} MaxWall={longest} "
-        "Flags=DenyOnLimit"
-    )
+    """DenyOnLimit: refused at once instead of waiting for ever."""
+    limits = ["Flags=DenyOnLimit"]
+    limits += [f"MaxTRESPerJob=node={qos.max_nodes}"] if qos.max_nodes else []
+    limits += [f"MinTRESPerJob=node={qos.min_nodes}"] if qos.min_nodes else []
+    limits += [f"MaxWall={math.floor(qos.max_time / 60)}"] if qos.max_time and not math.isinf(qos.max_time) else []
+    return " ".join(limits)
 
 
 @contextlib.contextmanager
@@ -77,15 +93,14 @@ def site_dbd(port: int) -> Iterator[SiteDbd]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         _start_database(folder, stack)
         dbd = _start_dbd(folder, port, stack)
-        env = {"PATH": search_path(), "SLURM_CONF": str(folder / "client.conf")}
         (folder / "client.conf").write_text(
-            f"ClusterName=none\nSlurmctldHost=localhost(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n"
+            f"SlurmctldHost=localhost(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n"
             f"SlurmUser={pwd.getpwuid(os.geteuid()).pw_name}\n{dbd.slurm_conf}"
         )
 
         def answers() -> bool:
             argv = ["sacctmgr", "-n", "list", "qos", "format=name"]
-            done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+            done = subprocess.run(argv, env=dbd.env, capture_output=True, text=True, check=False)
             return done.returncode == 0 and "normal" in done.stdout
 
         wait_for(answers, START_S, what=lambda: (folder / "slurmdbd.log").read_text()[-3000:])

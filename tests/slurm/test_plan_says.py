@@ -50,8 +50,9 @@ NODES = st.one_of(st.integers(1, 16), st.integers(17, 6000), st.sampled_from([64
 
 @pytest.fixture(scope="module")
 def dbd() -> Iterator[SiteDbd]:
-    """Accounting for the sites that have QOS, one after another."""
+    """Accounting for all sites that have QOS."""
     with site_dbd(free_port()) as dbd:
+        dbd.know([site for site in map(load_site, SITES) if has_qos(site)])
         yield dbd
 
 
@@ -140,7 +141,7 @@ def scripts(home: Project, name: str, runs: Sequence[PlannedRun]) -> list[str]:
     return render(home, name, runs)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=16, deadline=None, derandomize=True, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_planned_is_accepted_and_what_is_refused_is_refused(
     bed: SiteBed, folder: Path, data: st.DataObject
