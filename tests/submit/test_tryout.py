@@ -108,6 +108,13 @@ def test_a_try_is_no_measurement_and_runs_again(project: Path, cli: Cli) -> None
     assert counted == [[0, 0]]
 
 
+def test_a_step_limit_in_the_user_s_shell_cuts_no_measurement_short(project: Path, cli: Cli) -> None:
+    words = ("--study", "short", "--set", "repeats=1", "--set", "ranks_per_node=2", "--no-plots")
+    cli("run", "local", *words, cwd=project, env={"CAMPAIGN_MAX_STEPS": "1"}, code=0)
+    rows = cli("sql", "SELECT count(*) FROM steps", "--json", cwd=project, code=0).json()["data"]["rows"]
+    assert rows == [[4]]
+
+
 def test_a_failed_try_shows_why_and_the_next_one_sweeps(project: Path, cli: Cli) -> None:
     result = cli("try", "broken", "local", cwd=project, code=1)
     assert "broken on purpose" in result.stdout
