@@ -35,13 +35,14 @@ Examples:
 @click.option("--wait/--no-wait", default=True, help="Wait for the job and read what it found.")
 @flags
 def probe(context: Context, name: str, partition: str | None, nodes: int, wait: bool) -> None:
-    """Verify a site file on compute nodes, with a job of at most 5 minutes.
+    """Verify a site file on compute nodes, by a short job.
 
-    Looks at: warning signal, SIGTERM and KillWait; sbcast; /dev/shm and the node-local folder; file systems (there,
-    kind) and whether nodes share the run root; container runtime; cores and threads of a step and of ranks; GPUs and
-    what Slurm makes visible; interfaces, the name of the first node with the site's suffix, TCP latency and bandwidth
-    between two nodes; tracing; internet. The facts are kept with their date in .campaign/probes/, and each is held
-    against the file. Nothing edits the file. Without --wait, or after Ctrl-C, the same command finds the job again.
+    The job takes at most 5 minutes and looks at: warning signal, SIGTERM and KillWait; sbcast; /dev/shm and the
+    node-local folder; file systems (there, kind) and whether nodes share the run root; container runtime; cores and
+    threads of a step and of ranks; GPUs and what Slurm makes visible; interfaces, the name of the first node with
+    the site's suffix, TCP latency and bandwidth between two nodes; tracing; internet. The facts are kept with their
+    date in .campaign/probes/, and each is held against the file. Nothing edits the file. Without --wait, or after
+    Ctrl-C, the same command finds the job again.
 
     Exit code 1 when the file is wrong or the job failed.
     """

@@ -162,7 +162,9 @@ class Batch:
         tasks = self.spec["nodes"]
         step = subprocess.Popen([*self.srun(tasks, "linger-step"), "linger"], env=self.environment(),
                                 stdin=subprocess.DEVNULL)  # fmt: skip
-        wanted = [self.folder / f"linger-{task}.jsonl" for task in range(tasks)]
+        # nodes that see this folder
+        seen = [task for task in range(tasks) if (self.folder / f"node-{task}.jsonl").exists()]
+        wanted = [self.folder / f"linger-{task}.jsonl" for task in seen]
         end = time.monotonic() + LINGER_READY_S
         while time.monotonic() < end and not all(path.exists() for path in wanted):
             time.sleep(0.1)

@@ -100,19 +100,15 @@ class _Compare:
                                   source=PARTITION, text=str(exclusive).lower())  # fmt: skip
 
     def times(self, name: str, said: Partition, found: cluster.Partition) -> None:
-        own = self.partition_qos(found)
-        longest = found.max_time_s
-        source = PARTITION
-        if own is not None and own.max_time_s is not None and (longest is None or own.max_time_s < longest):
-            longest, source = own.max_time_s, f"{QOS} {own.name}"
-        if found.qos is not None and own is None:
+        limits = self.picture.limits(found)
+        if not limits.complete:
             message = f"max_time of {name}: the limits of its QOS {found.qos} aren't known"
             self.findings.unknown(("partitions", name, "max_time"), message, source=QOS)
         else:
-            text = None if longest is None else f'"{format_duration(longest)}"'
+            text = f'"{format_duration(limits.max_time_s)}"'
             path = ("partitions", name, "max_time")
-            self.findings.compare(path, said.max_time, longest, f"the longest walltime of {name}",
-                                  source=source, text=text)  # fmt: skip
+            self.findings.compare(path, said.max_time, limits.max_time_s, f"the longest walltime of {name}",
+                                  source=limits.source, text=text)  # fmt: skip
         path = ("partitions", name, "default_time")
         default, what = found.default_time_s, f"the default walltime of {name}"
         if default is None and said.default_time is None:
@@ -124,35 +120,29 @@ class _Compare:
             text = f'"{format_duration(default)}"'
             self.findings.compare(path, said.default_time, default, what, source=PARTITION, text=text)
 
-    def partition_qos(self, found: cluster.Partition) -> cluster.Qos | None:
-        """The partition's own QOS, when it has one and its limits are known."""
-        return None if found.qos is None or self.picture.qos is None else self.picture.qos.get(found.qos)
-
     def counts(self, name: str, said: Partition, found: cluster.Partition) -> None:
         where = ("partitions", name)
         self.findings.compare((*where, "nodes"), said.nodes, found.node_count, f"the number of nodes of {name}",
                               source=PARTITION)  # fmt: skip
-        own = self.partition_qos(found)
-        # Slurm says 0 for no minimum; a job has a node anyway
-        low = max([1, found.min_nodes or 0, (own and own.min_nodes) or 0])
+        limits = self.picture.limits(found)
+        low, high = limits.min_nodes, limits.max_nodes
         if said.min_nodes is None and low == 1:
-            self.findings.add("right", (*where, "min_nodes"), f"{name} has no minimum", source=PARTITION)
+            self.findings.add("right", (*where, "min_nodes"), f"{name} has no minimum", source=limits.source)
         else:
             self.findings.compare((*where, "min_nodes"), said.min_nodes, low, f"the fewest nodes of a job in {name}",
-                                  source=PARTITION)  # fmt: skip
-        high = min(found.max_nodes or math.inf, (own and own.max_nodes) or math.inf)
+                                  source=limits.source)  # fmt: skip
         path, what = (*where, "max_nodes"), f"the most nodes of a job in {name}"
-        if found.qos is not None and own is None:
+        if not limits.complete:
             self.findings.unknown(
                 path, f"max_nodes of {name}: the limits of its QOS {found.qos} aren't known", source=QOS
             )
         elif not math.isinf(high):
-            self.findings.compare(path, said.max_nodes, int(high), what, source=PARTITION)
+            self.findings.compare(path, said.max_nodes, int(high), what, source=limits.source)
         elif said.max_nodes is None or (found.node_count and said.max_nodes >= found.node_count):
-            self.findings.add("right", path, f"{what}: all of them", source=PARTITION, found="UNLIMITED")
+            self.findings.add("right", path, f"{what}: all of them", source=limits.source, found="UNLIMITED")
         else:
-            self.findings.add("wrong", path, f"{what}: all of them, the file says {said.max_nodes}", source=PARTITION,
-                              found="UNLIMITED", write="max_nodes: null")  # fmt: skip
+            self.findings.add("wrong", path, f"{what}: all of them, the file says {said.max_nodes}",
+                              source=limits.source, found="UNLIMITED", write="max_nodes: null")  # fmt: skip
 
     def default_partition(self, known: dict[str, cluster.Partition]) -> None:
         path = ("default_partition",)
@@ -171,8 +161,9 @@ class _Compare:
 
     def account(self) -> None:
         path, mine, name = ("account",), self.picture.associations, self.account_name
-        if mine is None:
-            reason = self.picture.failed.get("associations", "no answer")
+        if not mine:
+            # an empty answer may be privacy (PrivateData), or a cluster that lets anybody in
+            reason = self.picture.failed.get("associations", "sacctmgr shows none")
             self.findings.unknown(path, f"accounts of {self.picture.user}: not known ({reason})", source=ASSOC)
             return
         accounts = list(dict.fromkeys(one.account for one in mine))
@@ -211,17 +202,23 @@ class _Compare:
 
     def qos(self) -> None:
         known = self.picture.qos
-        if known is None:
-            reason = self.picture.failed.get("qos", "no answer")
+        if not known:  # every cluster with accounting has one
+            reason = self.picture.failed.get("qos", "sacctmgr shows none")
             self.findings.unknown(("qos",), f"QOS: not known ({reason})", source=QOS)
             return
         if self.site.qos is not None:
             self.named_qos(("qos",), self.site.qos, known)
-        for partition, found in self.site.partitions.items():
-            for name, said in found.qos.items():
+        for partition, described in self.site.partitions.items():
+            there = (self.picture.partitions or {}).get(partition)
+            if self.picture.partitions is not None and there is None:
+                continue  # told already
+            for name, said in described.qos.items():
                 path = ("partitions", partition, "qos", name)
                 if self.named_qos(path, name, known):
-                    self.qos_limits(path, name, said, known[name])
+                    self.qos_limits(path, name, said, known[name], there)
+                if there is not None and there.allow_qos is not None and name not in there.allow_qos:
+                    message = f"partition {partition} doesn't admit QOS {name}: only {', '.join(there.allow_qos)}"
+                    self.findings.add("wrong", path, message, source=PARTITION, found=", ".join(there.allow_qos))
 
     def named_qos(self, path: tuple[str, ...], name: str, known: dict[str, cluster.Qos]) -> bool:
         if name not in known:
@@ -236,19 +233,31 @@ class _Compare:
             self.findings.add("right", path, f"QOS {name} is there", source=QOS, found=name)
         return True
 
-    def qos_limits(self, path: tuple[str, ...], name: str, said: Qos, found: cluster.Qos) -> None:
+    def qos_limits(self, path: tuple[str, ...], name: str, said: Qos, found: cluster.Qos,
+                   partition: cluster.Partition | None) -> None:  # fmt: skip
+        """Limits of a QOS within a partition: its own, and where it has none those of the partition."""
+        limits = None if partition is None else self.picture.limits(partition)
+        whole: dict[str, float] = {}
+        if limits is not None and not math.isinf(limits.max_time_s):
+            whole["max_time"] = limits.max_time_s
+        if limits is not None and not math.isinf(limits.max_nodes):
+            whole["max_nodes"] = int(limits.max_nodes)
         for key in ("max_time", "min_nodes", "max_nodes", "submit_jobs", "running_jobs"):
             mine = getattr(said, key)
-            theirs = getattr(found, "max_time_s" if key == "max_time" else key)
+            own = getattr(found, "max_time_s" if key == "max_time" else key)
+            theirs = whole.get(key) if own is None else own
             what = f"{key} of QOS {name}"
             if theirs is None and (mine is None or (key == "min_nodes" and mine == 1)):
                 self.findings.add("right", (*path, key), f"{what}: no limit", source=QOS)
             elif theirs is None:
                 self.findings.add("wrong", (*path, key), f"{what}: the cluster sets no limit", source=QOS,
                                   found="no limit", write=f"{key}: null")  # fmt: skip
+            elif own is None and mine is None:
+                self.findings.add("right", (*path, key), f"{what}: the partition's limit holds", source=PARTITION)
             else:
                 text = f'"{format_duration(theirs)}"' if key == "max_time" else None
-                self.findings.compare((*path, key), mine, theirs, what, source=QOS, text=text)
+                source = PARTITION if own is None else QOS
+                self.findings.compare((*path, key), mine, theirs, what, source=source, text=text)
 
     # -- reservation and features
 

@@ -150,30 +150,25 @@ class _Writer:
 
         def size(key: str) -> tuple[float, float, bool]:
             found = self.partitions[key]
-            return (found.max_nodes or math.inf, self._max_time(found) or math.inf, key != self.default)
+            limits = self.picture.limits(found)
+            return (limits.max_nodes, limits.max_time_s, key != self.default)
 
         return sorted(fit, key=size) or [self.default]
 
     def _max_time(self, found: Partition) -> float | None:
-        """The shorter of the partition's own limit and that of its QOS; None: not known."""
-        if found.qos is None:
-            return found.max_time_s
-        own = (self.picture.qos or {}).get(found.qos)
-        if own is None:
-            return None
-        times = [value for value in (found.max_time_s, own.max_time_s) if value is not None]
-        return min(times, default=None)
+        """Seconds; None: not known."""
+        limits = self.picture.limits(found)
+        return limits.max_time_s if limits.complete else None
 
     def _partitions(self) -> Iterator[str]:
         yield "partitions:"
         for key, found in self.partitions.items():
-            own = (self.picture.qos or {}).get(found.qos or "")
-            high = min(found.max_nodes or math.inf, (own and own.max_nodes) or math.inf)
+            limits = self.picture.limits(found)
             entry: dict[str, object] = {
                 "node": self._main_type(key).name,
                 "nodes": found.node_count,
-                "min_nodes": max([1, found.min_nodes or 0, (own and own.min_nodes) or 0]),
-                "max_nodes": None if math.isinf(high) else int(high),
+                "min_nodes": limits.min_nodes,
+                "max_nodes": None if math.isinf(limits.max_nodes) else int(limits.max_nodes),
                 "max_time": _time(self._max_time(found)),
                 "default_time": _time(found.default_time_s),
                 "exclusive": found.oversubscribe == "EXCLUSIVE",

@@ -7,6 +7,7 @@ none".
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,20 @@ from campaign.slurm.nodelist import expand
 from campaign.slurm.queries import ClusterConfig, parse_config
 
 PICTURE_FILE = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds for a job in a partition: its own limits and those of its QOS, whichever is tighter."""
+
+    max_time_s: float
+    """`math.inf`: none, as for `max_nodes`."""
+    min_nodes: int
+    max_nodes: float
+    complete: bool
+    """False: the partition has a QOS whose limits aren't known."""
+    source: str
+    """The commands that said it."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,21 @@ class Picture:
         except ValueError:
             return None
         return [self.nodes[name] for name in names if name in self.nodes]
+
+    def limits(self, partition: Partition) -> Limits:
+        """The limits of a partition for its jobs."""
+        qos = (self.qos or {}).get(partition.qos or "")
+        times = [partition.max_time_s, qos.max_time_s if qos else None]
+        most = [partition.max_nodes, qos.max_nodes if qos else None]
+        fewest = [1, partition.min_nodes, qos.min_nodes if qos else None]
+        return Limits(
+            max_time_s=min((value for value in times if value is not None), default=math.inf),
+            # Slurm says 0 for no minimum; a job has a node anyway
+            min_nodes=max(value for value in fewest if value is not None),
+            max_nodes=min((value for value in most if value is not None), default=math.inf),
+            complete=partition.qos is None or qos is not None,
+            source="scontrol show partition" + (f", sacctmgr show qos {qos.name}" if qos else ""),
+        )
 
     def save(self, path: Path) -> None:
         """Write the picture as JSON."""

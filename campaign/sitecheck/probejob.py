@@ -167,16 +167,11 @@ def script(site: Site, request: Request, folder: Path) -> str:
         options["gres"] = f"gpu:{node.gpus}"
     elif node.gpus and site.scheduler.gpu_request == "gpus-per-node":
         options["gpus-per-node"] = node.gpus
-    options |= site.scheduler.sbatch_args
-    lines = [f"#SBATCH --{key}" + ("" if value is True else f"={_quoted(str(value))}")
+    options |= {key.replace("_", "-"): value for key, value in site.scheduler.sbatch_args.items()}
+    lines = [f"#SBATCH --{key}" + ("" if value is True else f"={shlex.quote(str(value))}")
              for key, value in options.items() if value is not None]  # fmt: skip
     command = shlex.join([_python(site), "-EsB", str(folder / "batchprobe.py"), str(folder)])
     return "\n".join(["#!/bin/bash", *lines, *setup_lines(site), f"exec {command}"]) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """As sbatch reads a value of an #SBATCH line: quotes hold blanks together."""
-    return text if not any(char in text for char in " \t\"'#\\") else '"' + text.replace('"', '\\"') + '"'
 
 
 def submit(site: Site, request: Request) -> Pending:
@@ -188,9 +183,12 @@ def submit(site: Site, request: Request) -> Pending:
     if isinstance(answer, str):
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Pending(answer, str(folder), now, request.partition, request.nodes)
-    problem = Problem(f"sbatch refused the probe: {answer.stderr or 'no message'}", str(path),
-                      hint=f"mend {site.name}'s site file, or give --partition, --nodes or --account")  # fmt: skip
-    raise (NotNow if answer.timed_out or classify_refusal(answer.stderr) != "refused" else CampaignError)(problem)
+    if not answer.timed_out and classify_refusal(answer.stderr) == "refused":
+        shutil.rmtree(folder, ignore_errors=True)
+        hint = f"mend {site.name}'s site file, or give --partition, --nodes or --account"
+        raise CampaignError(Problem(f"sbatch refused the probe: {answer.stderr}", hint=hint))
+    message = f"no clear answer from sbatch: {answer.stderr or 'no message'}"
+    raise NotNow(Problem(message, str(path), hint=f"squeue --me --name=probe-{folder.name}   says whether it is there"))
 
 
 def run_here(site: Site, request: Request) -> Path:

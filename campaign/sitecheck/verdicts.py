@@ -324,8 +324,9 @@ class _Verdicts:
             return
         steps = {task: end["sigterm"] for task, end in ends.items() if task != "batch"}
         told = [time - batch["cancelled"] for time in (own, *steps.values()) if time is not None]
-        verdict: Verdict = "right" if len(told) == len(self.nodes) + 1 else "wrong"
-        message = f"SIGTERM reached batch process and steps ({len(told)} of {len(self.nodes) + 1} processes)"
+        expected = 1 + sum(bool(checks) for checks in self.nodes.values())
+        verdict: Verdict = "right" if len(told) == expected else "wrong"
+        message = f"SIGTERM reached batch process and steps ({len(told)} of {expected} processes)"
         self.say(verdict, (), f"{message} {max(told):.1f} s after scancel", found=len(told))
         alive = ends["batch"]["alive"]
         if alive is None:

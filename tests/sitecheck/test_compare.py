@@ -77,14 +77,41 @@ def test_a_partition_that_is_not_there(make_site: MakeSite, picture: Picture) ->
 
 
 def test_limits_of_a_qos(make_site: MakeSite, picture: Picture) -> None:
-    """short: 1 h, at least 2 nodes, 4 running and 10 submitted jobs; no maximum of nodes."""
+    """short: 1 h, at least 2 nodes, 4 running and 10 submitted jobs; at most the partition's 3 nodes."""
     qos = '{short: {max_time: "02:00:00", max_nodes: 8, submit_jobs: 10}}'
-    site = make_site(("exclusive: false", f"exclusive: false, qos: {qos}"))
+    site = make_site(("nodes: 6,", f"nodes: 6, qos: {qos},"))
     findings = compare(site, picture, "proj1")
-    start = "partitions.cpu.qos.short"
-    assert by_verdict(findings, "wrong") == {(f"{start}.max_time", 14, "01:00:00"),
-                                             (f"{start}.max_nodes", 14, "no limit")}  # fmt: skip
-    assert by_verdict(findings, "missing") == {(f"{start}.min_nodes", 14, "2"), (f"{start}.running_jobs", 14, "4")}
+    start = "partitions.gpu.qos.short"
+    assert by_verdict(findings, "wrong") == {(f"{start}.max_time", 13, "01:00:00"),
+                                             (f"{start}.max_nodes", 13, "3")}  # fmt: skip
+    assert by_verdict(findings, "missing") == {(f"{start}.min_nodes", 13, "2"), (f"{start}.running_jobs", 13, "4")}
+
+
+def test_limits_of_the_partition_hold_for_a_qos_without_its_own(make_site: MakeSite, picture: Picture) -> None:
+    """gpu: at most 3 nodes (of its QOS) and 1 day; cpu: neither."""
+    limits = 'max_nodes: 3, max_time: "24:00:00"'
+    site = make_site(("nodes: 6,", f"nodes: 6, qos: {{normal: {{{limits}}}}},"),
+                     ("exclusive: false", f"exclusive: false, qos: {{normal: {{{limits}}}}}"))  # fmt: skip
+    findings = compare(site, picture, "proj1")
+    start = "partitions.cpu.qos.normal"
+    assert by_verdict(findings, "wrong") == {
+        (f"{start}.max_time", 14, "no limit"),
+        (f"{start}.max_nodes", 14, "no limit"),
+    }
+
+
+def test_a_qos_that_the_partition_does_not_admit(make_site: MakeSite, picture: Picture) -> None:
+    limits = '{min_nodes: 2, max_time: "01:00:00", submit_jobs: 10, running_jobs: 4}'
+    site = make_site(("exclusive: false", f"exclusive: false, qos: {{short: {limits}}}"))
+    findings = compare(site, picture, "proj1")
+    assert by_verdict(findings, "wrong") == {("partitions.cpu.qos.short", 14, "normal")}
+
+
+def test_empty_answers_of_accounting_are_unknown(make_site: MakeSite, picture: Picture) -> None:
+    changed = dataclasses.replace(picture, texts={**picture.texts, "associations": ""})
+    findings = compare(make_site(), changed, "proj1")
+    assert by_verdict(findings, "unknown") == {("account", 4, None)}
+    assert by_verdict(findings, "wrong") == set()
 
 
 def test_an_account_of_somebody_else(make_site: MakeSite, picture: Picture) -> None:

@@ -142,3 +142,13 @@ def test_without_slurm_it_says_what_to_do(cli: Cli, tmp_path: Path) -> None:
     result = cli("site", "discover", cwd=tmp_path, env={"PATH": str(tmp_path)}, code=3)
     assert "scontrol: command not found" in result.stderr
     assert "--from FILE" in result.stderr
+
+
+def test_a_file_outside_any_project_can_be_checked(cli: Cli, tmp_path: Path) -> None:
+    cli("site", "discover", "--from", ANSWERS, "--out", "site.yaml", cwd=tmp_path, code=0)
+    words = ("site", "check", "site.yaml", "--from", ANSWERS)
+    cli(*words, "--account", "proj1", cwd=tmp_path, code=0)
+    result = cli(*words, "--account", "proj2", "--json", cwd=tmp_path, code=1)
+    (error,) = result.json()["errors"]
+    assert (error["file"], error["key"], error["allowed"]) == (
+        "site.yaml", "account", "proj1, proj3 (sacctmgr show assoc)")  # fmt: skip
