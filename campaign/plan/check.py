@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from campaign.errors import Problem
 from campaign.plan import offline, places, software
 from campaign.plan.ground import UNKNOWN, Findings, Ground
-from campaign.plan.shape import Shape, refusals
-from campaign.site import Site
+from campaign.plan.shape import Shape, qos_refusals, refusals
+from campaign.site import Partition, Site
+from campaign.sitefields import Qos
 from campaign.slurm.durations import format_duration, format_size
 from campaign.study import Study
+from campaign.validate import suggestion
 from campaign.yamlfile import KeyPath
 
 __all__ = ["UNKNOWN", "check", "check_site", "check_study", "unknowns"]
@@ -62,66 +64,63 @@ class _Check:
             yield from self._memory()
 
     def _partition(self) -> Iterator[Problem]:
-        name, nodes = self.shape.partition, self.shape.nodes
+        name, shape = self.shape.partition, self.shape
         where = f"partition {name} of {self.site.name}"
-        for key, reason in refusals(self.partition, nodes, self.shape.walltime_s).items():
+        others = [other for other, limits in self.site.partitions.items() if not self._against(limits)]
+        hint = f"--set partition={others[0]}" if others else None
+        for key, reason in refusals(self.partition, shape.nodes, shape.walltime_s).items():
             limit: KeyPath = ("partitions", name, key)
             if key == "down":
-                yield self._problem("partition", f"{where} is down", name, limit, reason)
-            elif key == "max_time":
-                yield self._too_long(where, limit, reason)
+                yield self._problem("partition", f"{where} is down", name, limit, reason, hint)
             else:
-                yield self._problem("nodes", f"{nodes} nodes don't fit {where}", nodes, limit, reason)
+                yield self._size(where, limit, reason, hint)
 
-    def _too_long(self, where: str, limit: KeyPath, allowed: str) -> Problem:
-        clock = format_duration(self.shape.walltime_s)
-        return self._problem("walltime", f"a walltime of {clock} is too long for {where}", clock, limit, allowed)
+    def _against(self, limits: Partition | Qos) -> dict[str, str]:
+        """What a partition or QOS has against this size."""
+        ask = refusals if isinstance(limits, Partition) else qos_refusals
+        return ask(limits, self.shape.nodes, self.shape.walltime_s)  # type: ignore[arg-type]
+
+    def _size(self, where: str, limit: KeyPath, reason: str, hint: str | None) -> Problem:
+        """Too many or too few nodes, or too much time; `limit` ends in the key that says so."""
+        most = reason.split()[2]  # at most N nodes, at least N nodes, at most HH:MM:SS
+        if limit[-1] == "max_time":
+            clock = format_duration(self.shape.walltime_s)
+            message = f"a walltime of {clock} is too long for {where}"
+            return self._problem("walltime", message, clock, limit, reason, hint or f"--set walltime={most}")
+        nodes = self.shape.nodes
+        hint = hint or f"--set nodes={most}"
+        return self._problem("nodes", f"{nodes} nodes don't fit {where}", nodes, limit, reason, hint)
 
     def _qos(self) -> Iterator[Problem]:
-        name = self.shape.qos
-        if name is None or not self.partition.qos:
+        name, known = self.shape.qos, self.partition.qos
+        if name is None or not known:
             return
         start: KeyPath = ("partitions", self.shape.partition, "qos")
-        qos = self.partition.qos.get(name)
-        if qos is None:
+        others = [other for other, limits in known.items() if not self._against(limits)]
+        hint = f"--set qos={others[0]}" if others else None
+        if name not in known:
             message = f"partition {self.shape.partition} of {self.site.name} has no QOS `{name}`"
-            yield self._problem("qos", message, name, start, ", ".join(self.partition.qos))
+            yield self._problem("qos", message, name, start, ", ".join(known), suggestion(name, known) or hint)
             return
-        where, nodes = f"QOS {name} of {self.site.name}", self.shape.nodes
-        if qos.max_nodes is not None and nodes > qos.max_nodes:
-            allowed = f"at most {qos.max_nodes} nodes"
-            yield self._problem(
-                "nodes", f"{nodes} nodes don't fit {where}", nodes, (*start, name, "max_nodes"), allowed
-            )
-        if qos.min_nodes is not None and nodes < qos.min_nodes:
-            allowed = f"at least {qos.min_nodes} nodes"
-            yield self._problem(
-                "nodes", f"{nodes} nodes don't fit {where}", nodes, (*start, name, "min_nodes"), allowed
-            )
-        if qos.max_time is not None and self.shape.walltime_s > qos.max_time:
-            yield self._too_long(where, (*start, name, "max_time"), f"at most {format_duration(qos.max_time)}")
+        for key, reason in self._against(known[name]).items():
+            yield self._size(f"QOS {name} of {self.site.name}", (*start, name, key), reason, hint)
 
     def _gpus(self) -> Iterator[Problem]:
-        wanted = self.shape.gpus_per_rank * self.shape.ranks_per_node
-        if self.node.gpus is not None and wanted > self.node.gpus:
-            message = (
-                f"{self.shape.ranks_per_node} ranks x {self.shape.gpus_per_rank} GPUs are {wanted} GPUs on a node, "
-                f"a {self.partition.node} node has {self.node.gpus}"
-            )
-            name = "gpus_per_rank" if self.shape.gpus_per_rank > 1 else "ranks_per_node"
-            allowed = f"at most {self.node.gpus} GPUs a node"
-            yield self._problem(name, message, wanted, ("nodes", self.partition.node, "gpus"), allowed)
+        yield from self._devices("gpus_per_rank", "GPUs", "gpus", self.node.gpus)
 
     def _cores(self) -> Iterator[Problem]:
-        wanted = self.shape.cpus_per_rank * self.shape.ranks_per_node
-        if self.node.cores is not None and wanted > self.node.cores:
-            message = (
-                f"{self.shape.ranks_per_node} ranks x {self.shape.cpus_per_rank} cores are {wanted} cores on a node, "
-                f"a {self.partition.node} node has {self.node.cores}"
-            )
-            name = "cpus_per_rank" if self.shape.cpus_per_rank > 1 else "ranks_per_node"
-            allowed = f"at most {self.node.cores} cores a node"
-            yield self._problem(name, message, wanted, ("nodes", self.partition.node, "cores"), allowed)
+        yield from self._devices("cpus_per_rank", "cores", "cores", self.node.cores)
+
+    def _devices(self, per_rank: str, what: str, key: str, there: int | None) -> Iterator[Problem]:
+        """Ranks of a node times what each of them wants, against what a node has."""
+        each, ranks, node = getattr(self.shape, per_rank), self.shape.ranks_per_node, self.partition.node
+        if there is None or each * ranks <= there:
+            return
+        message = f"{ranks} ranks x {each} {what} are {each * ranks} {what} on a node, a {node} node has {there}"
+        name = per_rank if each > 1 else "ranks_per_node"
+        fits = there // ranks
+        hint = f"--set {per_rank}={fits}" if fits else f"--set ranks_per_node={max(1, there // each)}"
+        yield self._problem(name, message, each * ranks, ("nodes", node, key), f"at most {there} {what} a node", hint)
 
     def _memory(self) -> Iterator[Problem]:
         # where nobody knows what jobs may ask for, it is at most what is there
@@ -129,16 +128,20 @@ class _Check:
         wanted, most = self.shape.memory_bytes, getattr(self.node, key)
         if wanted is not None and most is not None and wanted > most:
             message = f"{format_size(wanted)} of memory a node, a job on {self.partition.node} may ask for less"
-            allowed = f"at most {most // (1 << 30)}G"
+            fits = f"{most // (1 << 30)}G"
             limit = ("nodes", self.partition.node, key)
-            yield self._problem("memory", message, format_size(wanted), limit, allowed)
+            yield self._problem(
+                "memory", message, format_size(wanted), limit, f"at most {fits}", f"--set memory={fits}"
+            )
 
-    def _problem(self, name: str, message: str, value: object, limit: KeyPath, allowed: str) -> Problem:
+    def _problem(
+        self, name: str, message: str, value: object, limit: KeyPath, allowed: str, hint: str | None
+    ) -> Problem:
         default: KeyPath = ("walltime",) if name == "walltime" else ("resources", name)
         file, line = self.site.source.place(limit)
         place = f"{file}:{line}" if line else file
         path = self.study.axis_paths().get(name, default)
-        return self.study.problem(path, message, value=value, allowed=f"{allowed} ({place})")
+        return self.study.problem(path, message, value=value, allowed=f"{allowed} ({place})", hint=hint)
 
 
 def unknowns(site: Site, shape: Shape) -> Iterator[Problem]:

@@ -149,7 +149,27 @@ class Shaper:
         path = self.study.axis_paths().get("nodes", ("resources", "nodes"))
         shown = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         message = f"no partition of {site.name} admits {nodes} nodes for {format_duration(walltime_s)}"
-        return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown),)
+        hint = self._what_fits(nodes, walltime_s)
+        return site.default_partition, (self.study.problem(path, message, value=nodes, allowed=shown, hint=hint),)
+
+    def _what_fits(self, nodes: int, walltime_s: int) -> str | None:
+        """What to type instead: the longest walltime for so many nodes, else the most nodes for so long."""
+        times, sizes = [], []
+        for name in self.site.partition_by_size:
+            partition = self.site.partitions[name]
+            limits: list[Partition | Qos] = [partition, *(partition.qos[qos] for qos in partition.qos_by_size)]
+            times += [
+                limit.max_time for limit in limits if limit.max_time and self._admits(name, nodes, limit.max_time)
+            ]
+            most = [partition.nodes, *(limit.max_nodes for limit in limits)]
+            sizes += [size for size in most if size and self._admits(name, size, walltime_s)]
+        if times:
+            return f"--set walltime={format_duration(max(times))}"
+        return f"--set nodes={max(sizes)}" if sizes else None
+
+    def _admits(self, partition: str, nodes: int, walltime_s: float) -> bool:
+        against = refusals(self.site.partitions[partition], nodes, walltime_s)
+        return not against and not self._qos_refusals(partition, nodes, walltime_s)
 
     @property
     def named_qos(self) -> str | None:

@@ -122,6 +122,35 @@ def test_what_doesnt_fit_is_a_reason_and_not_an_error(make_project: Make, name: 
         assert allowed in (problem.allowed or "")
 
 
+# overrides -> what to type instead
+HINTS = [
+    ({"nodes": [3], "partition": "devel"}, "--set partition=batch"),
+    ({"nodes": [64], "partition": "devel"}, "--set nodes=2"),
+    ({"nodes": [64]}, "--set nodes=8"),
+    ({"nodes": [1], "walltime": "3:0:0", "partition": "devel"}, "--set partition=batch"),
+    ({"nodes": [1], "walltime": "2-0", "partition": "batch"}, "--set partition=shared"),
+    ({"nodes": [8], "walltime": "2-0"}, "--set walltime=1-00:00:00"),
+    ({"nodes": [5], "partition": "batch", "qos": "short", "walltime": "10"}, "--set nodes=4"),
+    ({"nodes": [1], "partition": "batch", "qos": "short", "walltime": "30"}, "--set walltime=00:20:00"),
+    ({"nodes": [1], "partition": "batch", "qos": "other", "walltime": "10"}, "--set qos=short"),
+    ({"nodes": [1], "gpus_per_rank": 2}, "--set gpus_per_rank=1"),
+    ({"nodes": [1], "ranks_per_node": 5, "gpus_per_rank": 1}, "--set ranks_per_node=4"),
+    ({"nodes": [1], "cpus_per_rank": 13}, "--set cpus_per_rank=12"),
+    ({"nodes": [1], "memory": "480G"}, "--set memory=447G"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "hint"), HINTS)
+def test_what_to_type_instead_runs(make_project: Make, overrides: dict[str, Any], hint: str) -> None:
+    project = make_project()
+    plan = build_plan(project, ["tiny"], overrides={**BATCH, **overrides})
+    (problem,) = {run.problems for run in plan.runs}.pop()
+    assert problem.hint == hint
+    key, value = hint.removeprefix("--set ").split("=")
+    mended = {key: [int(value)] if key == "nodes" else int(value) if value.isdigit() else value}
+    assert all(run.can_run for run in build_plan(project, ["tiny"], overrides={**BATCH, **overrides, **mended}).runs)
+
+
 def test_a_reason_names_the_line_of_the_study(make_project: Make) -> None:
     study = changed(STUDY, ("[1, 2, 4]", "[1, 64]"))
     reason = refused(build_plan(make_project(study=study), ["tiny"]))[64]
