@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from campaign.errors import Problem
 from campaign.plan.ground import UNKNOWN, Findings, Ground, Mount, nearest_folder
@@ -124,9 +125,8 @@ class _Look:
         site, root = self.ground.site, self.ground.project.root
         named = site.software.python
 
-        def say(message: str, **more: object) -> Problem:
-            file, line = site.source.place(("filesystems",))
-            return Problem(message, file, line, key="filesystems", **more)  # type: ignore[arg-type]
+        def say(message: str, **more: Any) -> Problem:
+            return site.problem(("filesystems",), message, value=None, **more)
 
         if named is not None:
             self.shared("python", Path(named), lambda m, **more: site.problem(("software", "python"), m, **more),

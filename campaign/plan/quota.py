@@ -88,8 +88,7 @@ def check(ground: Ground, runs: int, submissions: int) -> Findings:
     found = Findings()
     path = ground.paths.run_root
     mount = ground.mount_of(path)
-    visible = ground.here and (ground.site.local or (mount is not None and ground.shows(path)))
-    left, wanted = room(path, mount, visible=visible), need(runs, submissions)
+    left, wanted = room(path, mount, visible=ground.shows(path)), need(runs, submissions)
     rows = (
         ("quota_inodes", wanted.inodes, wanted.inodes, left.inodes, _files),
         ("quota_bytes", wanted.least_bytes, wanted.most_bytes, left.bytes, _gigabytes),

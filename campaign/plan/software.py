@@ -56,7 +56,8 @@ def _interpreter(ground: Ground, found: Findings) -> None:
     if site.software.python is None:
         # this process's own; elsewhere another one will submit
         if ground.here:
-            _fits(ground, found, Path(sys.executable), ("software", "python"), "the interpreter")
+            hint = f"plan and submit with an interpreter that is built for {site.arch}, on a login node of {site.name}"
+            _fits(ground, found, Path(sys.executable), ("software", "python"), "the interpreter", hint)
         return
     path = Path(site.software.python)
     if not path.is_absolute():
@@ -85,7 +86,9 @@ def _image(ground: Ground, found: Findings) -> None:
         found.problems.append(site.problem(("container", "image"), message, hint=hint))
 
 
-def _fits(ground: Ground, found: Findings, path: Path, key: tuple[str, str], what: str) -> None:
+def _fits(
+    ground: Ground, found: Findings, path: Path, key: tuple[str, str], what: str, hint: str | None = None
+) -> None:
     """The file's architecture against the site's."""
     site = ground.site
     header = _header(path)
@@ -97,12 +100,15 @@ def _fits(ground: Ground, found: Findings, path: Path, key: tuple[str, str], wha
         file, line = site.source.place(("arch",))
         message = f"{what} {path} is built for {built}, compute nodes of {site.name} are {site.arch}"
         allowed = f"{site.arch} ({file}:{line})"
-        found.problems.append(site.problem(key, message, value=str(path), allowed=allowed))
+        hint = hint or f"one that is built for {site.arch}"
+        found.problems.append(site.problem(key, message, value=str(path), allowed=allowed, hint=hint))
 
 
 def check_study(ground: Ground, study: Study) -> Findings:
-    """The workload's module, or the command's program."""
+    """The workload's module, or the command's program; in a container both are the image's own."""
     found = Findings()
+    if ground.site.container.image is not None:
+        return found
     if study.workload is not None:
         _workload(ground, study, study.workload, found)
     elif study.command:

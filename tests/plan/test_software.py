@@ -78,6 +78,7 @@ def test_the_interpreter_that_plans_is_held_against_the_site_where_it_is_the_sit
     here = site_in(tmp_path, ("account: budget", f"account: budget\narch: {OTHER}"))
     reason = reasons(planned(make_project, here))[0]
     assert reason.message.endswith(f"is built for {platform.machine()}, compute nodes of tiny are {OTHER}")
+    assert reason.hint == f"plan and submit with an interpreter that is built for {OTHER}, on a login node of tiny"
     elsewhere = changed(SITE, ("account: budget", f"account: budget\narch: {OTHER}"))
     assert all(run.can_run for run in planned(make_project, elsewhere).runs)
 
@@ -171,6 +172,13 @@ def test_a_program_that_isnt_one(make_project: Make, tmp_path: Path, program: st
     assert reason.message.startswith("program ")
     assert reason.message.endswith(words)
     assert (reason.key, reason.line) == ("command[0]", 3)
+
+
+def test_programs_and_modules_of_an_image_are_its_own(make_project: Make, tmp_path: Path) -> None:
+    own = {"x86_64": b"02", "aarch64": b"04"}[platform.machine()]
+    for study in (WORKLOAD.replace("WORKLOAD", "nothing.here"), changed(STUDY, ("[python,", "[./in/the/image,"))):
+        plan = planned(make_project, with_image(tmp_path, sif(own)), study=study)
+        assert all(run.can_run for run in plan.runs)
 
 
 def test_a_program_that_can_only_be_seen_on_the_site_is_no_reason(make_project: Make, tmp_path: Path) -> None:
