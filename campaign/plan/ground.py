@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from campaign.doctor.storage import mount_of
 from campaign.errors import Problem
 from campaign.project import Project, SitePaths, user_name
 from campaign.site import Filesystem, Site
@@ -20,9 +21,7 @@ UNKNOWN = "unknown, not checked"
 
 _PLACEHOLDER = re.compile(r"\{(project|user)\}")
 _EVERYWHERE = ("/home", "/dev")
-"""Folders that a laptop has too: their presence doesn't make a machine the site."""
-_SPECIFIC = 2
-"""Levels of a path from which on its presence says something: /p/scratch does, /scratch alone doesn't."""
+"""Folders that any machine has: their presence doesn't make it the site."""
 
 
 @dataclass(slots=True)
@@ -114,10 +113,12 @@ def _mounted(mount: Mount) -> bool:
 
 
 def _is_here(mount: Mount) -> bool:
-    """True when this machine has the file system, and not just a folder of a name that any machine may have."""
+    """True when this machine has the file system: a mount of its kind, and not just a folder of that name."""
     if not mount.filesystem.shared or _below(mount.path, _EVERYWHERE):
         return False
-    return any(len(path.parts) > _SPECIFIC and path.is_dir() for path in (mount.path, mount.literal))
+    there = next((path for path in (mount.path, mount.literal) if path.is_dir() and path != Path("/")), None)
+    # nfs4 is nfs, fuse.ceph is ceph
+    return there is not None and mount_of(there).kind.removeprefix("fuse.").startswith(mount.filesystem.kind)
 
 
 def _below(path: Path, folders: Iterable[str]) -> bool:

@@ -33,7 +33,11 @@ def site_in(folder: Path, *changes: tuple[str, str]) -> str:
     (folder / "gpfs" / "proj").mkdir(parents=True, exist_ok=True)
     for name in ("just", "node"):
         (folder / name).mkdir(exist_ok=True)
-    return changed(changed(SITE, LISTED), *changes).replace("FOLDER", str(folder))
+    kind = subprocess.run(
+        ["findmnt", "-n", "-o", "FSTYPE", "-T", str(folder / "gpfs")], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    site = changed(changed(SITE, LISTED), *changes).replace("FOLDER", str(folder))
+    return site.replace("kind: gpfs", f"kind: {kind}")
 
 
 def reasons(plan: Plan) -> list[Problem]:
@@ -172,6 +176,15 @@ def test_elsewhere_project_folder_and_interpreter_are_unknown(tmp_path: Path) ->
     ]
 
 
+def test_a_folder_of_the_same_name_on_another_kind_of_file_system_is_not_the_site(
+    make_project: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "gpfs" / "proj").mkdir(parents=True)
+    plan = planned(make_project, changed(SITE, LISTED).replace("FOLDER", str(tmp_path)))
+    assert all(run.can_run for run in plan.runs)
+    assert "tiny is elsewhere" in warned(plan, "filesystems")[0]
+
+
 def test_a_site_behind_ssh_is_elsewhere_whatever_is_mounted_here(make_project: Make, tmp_path: Path) -> None:
     site = site_in(tmp_path, ("account: budget", "account: budget\ntransport: {kind: ssh, host: tiny}"))
     assert "tiny is elsewhere" in warned(planned(make_project, site), "filesystems")[0]
@@ -238,11 +251,11 @@ def test_a_local_site_is_probed_too(make_project: Make, tmp_path: Path) -> None:
 @needs("tmpfs")
 def test_a_read_only_file_system_is_found_even_by_root(make_project: Make, tmp_path: Path) -> None:
     """os.access would say yes to root; only a real try says no."""
-    site = site_in(tmp_path)
     mount = tmp_path / "gpfs"
+    mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mount)], check=True)
     try:
-        (mount / "proj").mkdir()
+        site = site_in(tmp_path)
         subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
         (reason,) = reasons(planned(make_project, site))
     finally:
