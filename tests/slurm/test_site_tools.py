@@ -25,13 +25,15 @@ from tests.waiting import wait_for
 
 pytestmark = needs("slurm")
 CLUSTERS = ("juwels", "vega", "jupiter")
+NODES = 4
+"""Of each cluster: probes of a true file take the first two, those of changed nodes the last two."""
 
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
-    """Three clusters of two nodes, for this file alone."""
+    """Three clusters, for this file alone."""
     root = Path(tempfile.mkdtemp(prefix="slurmtb-", dir="/tmp"))
-    bed = Testbed(Settings.from_environment(root=root, clusters=CLUSTERS, nodes_per_cluster=2))
+    bed = Testbed(Settings.from_environment(root=root, clusters=CLUSTERS, nodes_per_cluster=NODES))
     try:
         bed.start()
         yield bed
@@ -93,7 +95,7 @@ def test_a_discovered_file_is_true(bed: Testbed, project: Path, cli: Cli, cluste
     }[cluster]
     assert (site.name, site.cluster_name, site.default_partition) == (cluster, cluster, partition)
     assert (site.nodes[node].cores, site.nodes[node].threads_per_core, site.nodes[node].gpus) == (cores, threads, 4)
-    assert (site.partitions[partition].max_time, site.partitions[partition].nodes) == (time_s, 2)
+    assert (site.partitions[partition].max_time, site.partitions[partition].nodes) == (time_s, NODES)
     assert (site.cpu_unit, site.scheduler.limits.array_size) == (unit, 1001)
     assert site.visible_gpus == ("slurm" if cluster == "vega" else "all")
     found = check(cli, bed, project, cluster)
@@ -244,16 +246,19 @@ def test_a_controller_that_does_not_answer(bed: Testbed, project: Path, cli: Cli
 HOSTILE = {"SBATCH_PARTITION": "nosuch", "SLURM_NTASKS": "99", "SLURM_CPU_BIND": "cores", "SBATCH_TIMELIMIT": "1"}
 
 
-def probe_site(cli: Cli, bed: Testbed, project: Path, cluster: str, *changes: tuple[str, str]) -> Path:
-    """A discovered file with an interface, and paths on the bed's parallel file system."""
+def probe_site(
+    cli: Cli, bed: Testbed, project: Path, cluster: str, nodes: tuple[str, ...], *changes: tuple[str, str]
+) -> Path:
+    """A discovered file with an interface, a file system that is shared, and these nodes."""
     scratch = project / "scratch"
     scratch.mkdir()
-    kind = subprocess.run(["stat", "-f", "-c", "%T", scratch], capture_output=True, text=True, check=True).stdout
-    kind = {"ext2/ext3": "ext4", "overlayfs": "overlay"}.get(kind.strip(), kind.strip())
-    rest = "on_compute: true, quota_bytes: null"
-    line = f'  scratch: {{path: "{scratch}", kind: {kind}, shared: true, {rest}}}\n  shm: {{path'
+    kind = subprocess.run(["findmnt", "-n", "-o", "FSTYPE", "-T", scratch], capture_output=True, text=True, check=True)
+    line = (
+        f'  scratch: {{path: "{scratch}", kind: {kind.stdout.strip()}, shared: true, on_compute: true}}\n  shm: {{path'
+    )
     return discovered(cli, bed, project, cluster, ("interface: null", "interface: ib0"), ("  shm: {path", line),
-                      ("compute_internet: null", "compute_internet: false"), *changes)  # fmt: skip
+                      ("compute_internet: null", f"compute_internet: false\nnodelist: {','.join(nodes)}"),
+                      *changes)  # fmt: skip
 
 
 def probe(cli: Cli, bed: Testbed, project: Path, cluster: str, *words: str, code: int = 1) -> Result:
@@ -300,46 +305,52 @@ def send(cli: Cli, bed: Testbed, project: Path, cluster: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def probed(bed: Testbed, module_cli: Cli) -> dict[str, Result]:
-    """A probe of each cluster, all at the same time: sent first, read by the same command afterwards."""
-    projects, jobs = {}, {}
-    for cluster in CLUSTERS:
-        projects[cluster] = new_project(bed, cluster)
-        suffix = [('master_addr_suffix: ""', "master_addr_suffix: i")] if cluster == "juwels" else []
-        probe_site(module_cli, bed, projects[cluster], cluster, *suffix)
-        jobs[cluster] = send(module_cli, bed, projects[cluster], cluster)
-    results = {cluster: probe(module_cli, bed, project, cluster) for cluster, project in projects.items()}
-    assert {cluster: result.json()["data"]["job_id"] for cluster, result in results.items()} == jobs
-    return results
+def probes(bed: Testbed, module_cli: Cli) -> dict[str, dict[str, Result]]:
+    """Six probes at the same time, by what they are of and by cluster: sent first, read by the same command afterwards.
 
-
-@pytest.fixture(scope="module")
-def changed(bed: Testbed, probed: dict[str, Result], module_cli: Cli) -> dict[str, Result]:
-    """Probes of clusters that aren't as their files say, all at the same time.
-
-    juwels: the file lacks the names' `i`. vega: on the second node another file system lies over scratch, and /dev/shm
-    is smaller; the probe is sent by a command that is interrupted. jupiter: on the second node another file system
-    lies over the run root.
+    true: files that are true. changed: not so. juwels: the file lacks the names' `i`. vega: on the last node another
+    file system lies over scratch, and /dev/shm is smaller; the probe is sent by a command that is interrupted.
+    jupiter: on the last node another file system lies over the run root.
     """
-    projects = {cluster: new_project(bed, f"changed-{cluster}") for cluster in CLUSTERS}
-    for cluster, project in projects.items():
-        probe_site(module_cli, bed, project, cluster)
-    vega, jupiter = (bed.cluster(name).nodes[1] for name in ("vega", "jupiter"))
-    scratch, runs = projects["vega"] / "scratch", projects["jupiter"] / "runs"
+    projects = {kind: {cluster: new_project(bed, f"{kind}-{cluster}") for cluster in CLUSTERS}
+                for kind in ("true", "changed")}  # fmt: skip
+    for cluster in CLUSTERS:
+        nodes = bed.cluster(cluster).nodes
+        suffix = [('master_addr_suffix: ""', "master_addr_suffix: i")] if cluster == "juwels" else []
+        probe_site(module_cli, bed, projects["true"][cluster], cluster, nodes[:2], *suffix)
+        probe_site(module_cli, bed, projects["changed"][cluster], cluster, nodes[2:])
+    vega, jupiter = (bed.cluster(name).nodes[-1] for name in ("vega", "jupiter"))
+    scratch, runs = projects["changed"]["vega"] / "scratch", projects["changed"]["jupiter"] / "runs"
     runs.mkdir()
     in_node(bed, vega, "mount", "-t", "tmpfs", "none", str(scratch))
     in_node(bed, vega, "mount", "-o", "remount,size=64m", "/dev/shm")
     in_node(bed, jupiter, "mount", "-t", "tmpfs", "none", str(runs))
     try:
-        jobs = {cluster: send(module_cli, bed, projects[cluster], cluster) for cluster in ("jupiter", "juwels")}
-        jobs["vega"] = interrupted(bed, projects["vega"], "vega")
-        results = {cluster: probe(module_cli, bed, project, cluster) for cluster, project in projects.items()}
+        sent = [(kind, cluster) for kind in projects for cluster in CLUSTERS if (kind, cluster) != ("changed", "vega")]
+        jobs = {(kind, cluster): send(module_cli, bed, projects[kind][cluster], cluster) for kind, cluster in sent}
+        jobs["changed", "vega"] = interrupted(bed, projects["changed"]["vega"], "vega")
+        results = {kind: {cluster: probe(module_cli, bed, project, cluster) for cluster, project in of.items()}
+                   for kind, of in projects.items()}  # fmt: skip
     finally:
         in_node(bed, vega, "umount", str(scratch))
         in_node(bed, vega, "mount", "-o", f"remount,size={bed.settings.shm_mib}m", "/dev/shm")
         in_node(bed, jupiter, "umount", str(runs))
-    assert {cluster: result.json()["data"]["job_id"] for cluster, result in results.items()} == jobs
+    read = {(kind, cluster): result.json()["data"]["job_id"] for kind, of in results.items()
+            for cluster, result in of.items()}  # fmt: skip
+    assert read == jobs
     return results
+
+
+@pytest.fixture
+def probed(probes: dict[str, dict[str, Result]]) -> dict[str, Result]:
+    """The probes of true files, by cluster."""
+    return probes["true"]
+
+
+@pytest.fixture
+def changed(probes: dict[str, dict[str, Result]]) -> dict[str, Result]:
+    """The probes of changed nodes and of a wrong file, by cluster."""
+    return probes["changed"]
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
@@ -364,7 +375,7 @@ def test_a_true_file_on_compute_nodes(bed: Testbed, probed: dict[str, Result], c
 def test_the_facts_of_a_probe(bed: Testbed, probed: dict[str, Result], cluster: str) -> None:
     data = probed[cluster].json()["data"]
     facts = data["facts"]
-    assert [node["host"]["node"] for node in facts["nodes"].values()] == list(bed.cluster(cluster).nodes)
+    assert [node["host"]["node"] for node in facts["nodes"].values()] == list(bed.cluster(cluster).nodes[:2])
     for node in facts["nodes"].values():
         assert node["shm"]["size_bytes"] == bed.settings.shm_mib * 2**20
         assert node["shm"]["kind"] == "tmpfs"
@@ -390,7 +401,7 @@ def test_juwels_plain_names_do_not_route(probed: dict[str, Result]) -> None:
 
 
 def test_a_change_of_one_nodes_mounts_is_found(bed: Testbed, changed: dict[str, Result]) -> None:
-    data, node = changed["vega"].json()["data"], bed.cluster("vega").nodes[1]
+    data, nodes = changed["vega"].json()["data"], bed.cluster("vega").nodes
     found = verdicts(changed["vega"])
     assert {key for key, _ in found["wrong"]} - only_bed("vega") == {
         "filesystems.scratch.kind",
@@ -398,9 +409,9 @@ def test_a_change_of_one_nodes_mounts_is_found(bed: Testbed, changed: dict[str, 
     }
     (kind,) = (one for one in data["findings"] if one["verdict"] == "wrong" and one["key"].endswith(".kind"))
     assert (kind["found"], kind["write"]) == ("tmpfs", "kind: tmpfs")
-    assert f"on {node}" in kind["message"]
+    assert f"on {nodes[-1]}" in kind["message"]
     sizes = {checks["host"]["node"]: checks["shm"]["size_bytes"] for checks in data["facts"]["nodes"].values()}
-    assert sizes == {bed.cluster("vega").nodes[0]: bed.settings.shm_mib * 2**20, node: 64 * 2**20}
+    assert sizes == {nodes[-2]: bed.settings.shm_mib * 2**20, nodes[-1]: 64 * 2**20}
 
 
 def test_a_wrong_suffix_is_found(changed: dict[str, Result]) -> None:
@@ -412,7 +423,7 @@ def test_a_run_root_that_one_node_does_not_see_is_found(bed: Testbed, changed: d
     found = verdicts(changed["jupiter"])
     assert {key for key, _ in found["wrong"]} - only_bed("jupiter") >= {"paths.run_root"}
     messages = [one["message"] for one in changed["jupiter"].json()["data"]["findings"] if one["verdict"] == "wrong"]
-    assert any(text.startswith(f"{bed.cluster('jupiter').nodes[1]} left nothing in the run root") for text in messages)
+    assert any(text.startswith(f"{bed.cluster('jupiter').nodes[-1]} left nothing in the run root") for text in messages)
 
 
 def interrupted(bed: Testbed, project: Path, cluster: str) -> str:
@@ -436,7 +447,7 @@ def interrupted(bed: Testbed, project: Path, cluster: str) -> str:
 
 
 def test_a_probe_that_is_refused(bed: Testbed, project: Path, cli: Cli) -> None:
-    probe_site(cli, bed, project, "jupiter")
+    probe_site(cli, bed, project, "jupiter", bed.cluster("jupiter").nodes[:2])
     result = probe(cli, bed, project, "jupiter", "--account", "nobodys")
     (error,) = result.json()["errors"]
     assert "Invalid account" in error["message"]
