@@ -200,7 +200,9 @@ def starter(tmp_path: Path) -> Project:
         for path in (ROOT / folder).glob("*.yaml"):
             (tmp_path / folder / path.name).write_bytes(path.read_bytes())
     accounts = "accounts: {juwels: a, vega: b, jupiter: c}\nprojects: {juwels: p, vega: p, jupiter: p}\n"
-    (tmp_path / "campaign.yaml").write_text("schema: 1\n" + accounts)
+    # data that is nowhere, whatever folders this machine has
+    paths = "paths: {juwels: {data: /nowhere/data}, vega: {data: /nowhere/data}, jupiter: {data: /nowhere/data}}\n"
+    (tmp_path / "campaign.yaml").write_text("schema: 1\n" + accounts + paths)
     return Project(tmp_path)
 
 
