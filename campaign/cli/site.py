@@ -59,6 +59,10 @@ def check(context: Context, sites: tuple[str, ...], picture_path: Path | None, s
         Problem("--from and --save are for one site at a time", hint=f"campaign site check {sites[0]} ..."),
     )
     found = [NamedSite.find(context, name) for name in sites]
+    require(
+        not (found[0].site.local and (picture_path or save_path)),
+        Problem(f"{found[0].site.name} has no scheduler to ask", hint="leave out --from and --save"),
+    )
     context.data = {"sites": []}
     for named in found:
         try:

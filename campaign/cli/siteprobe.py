@@ -74,10 +74,20 @@ def probe(context: Context, name: str, partition: str | None, nodes: int, wait: 
     facts = probejob.settled_facts(Path(sent.folder))
     if not any(facts["nodes"].values()):
         context.data["state"] = "failed"
-        tail = probejob.log_tail(Path(sent.folder)) or "it printed nothing"
-        raise CampaignError(Problem(f"job {sent.job_id} ended before it had looked at anything:\n{tail}", sent.folder,
-                                    hint=f"campaign site probe {name}   sends another one"))  # fmt: skip
+        raise CampaignError(_failure(named, sent, probejob.log_tail(Path(sent.folder))))
     _report(context, named, probes, facts, sent)
+
+
+def _failure(named: NamedSite, sent: Pending, log: str) -> Problem:
+    """Why a job ended before it had looked at anything."""
+    message = f"job {sent.job_id} ended before it had looked at anything"
+    if log:
+        hint = f"mend it, and send another one: campaign site probe {named.site.name}"
+        return Problem(f"{message}:\n{log}", sent.folder, hint=hint)
+    # not even a log: the job couldn't write where this host can
+    message += " and left no log: compute nodes don't see the run root, or may not write there"
+    hint = "set paths.run_root in campaign.yaml to a folder that compute nodes see"
+    return Problem(message, sent.folder, key="paths.run_root", value=named.site.paths.run_root, hint=hint)
 
 
 def _request(context: Context, named: NamedSite, partition: str | None, nodes: int) -> Request:

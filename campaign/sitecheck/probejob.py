@@ -34,7 +34,7 @@ WARNING_BY_S = 110.0
 """Seconds after the start at which the probe stops waiting for it."""
 END_S = 90.0
 """How long the probe watches its own end; Slurm's KillWait is 30 s by default."""
-SETTLE_S = 10.0
+SETTLE_S = 5.0
 INTERNET = ("pypi.org", 443)
 PROGRAMS = ("batchprobe.py", "nodeprobe.py", "pairprobe.py")
 BROADCAST_BYTES = 2**20

@@ -452,3 +452,18 @@ def test_a_probe_that_is_refused(bed: Testbed, project: Path, cli: Cli) -> None:
     (error,) = result.json()["errors"]
     assert "Invalid account" in error["message"]
     assert not list((project / ".campaign").glob("probes/*.pending.json"))
+
+
+def test_jobs_that_never_looked_at_anything(bed: Testbed, project: Path, cli: Cli, tmp_path: Path) -> None:
+    """A Python that isn't there is named by the job's log; a run root that nodes don't see leaves none."""
+    nodes = bed.cluster("vega").nodes[:2]
+    path = probe_site(cli, bed, project, "vega", nodes, ("python: null", "python: /nowhere/python"))
+    (error,) = probe(cli, bed, project, "vega").json()["errors"]
+    assert "/nowhere/python: No such file or directory" in error["message"]
+    path.write_text(path.read_text().replace("python: /nowhere/python", "python: null"))
+    # below /tmp each node has its own files
+    hidden = {"schema": 1, "paths": {"vega": {"run_root": str(tmp_path)}}}
+    (project / "campaign.yaml").write_text(json.dumps(hidden))
+    (error,) = probe(cli, bed, project, "vega").json()["errors"]
+    assert (error["key"], "left no log" in error["message"]) == ("paths.run_root", True)
+    assert not list((project / ".campaign").glob("probes/*.pending.json"))
