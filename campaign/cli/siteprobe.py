@@ -159,23 +159,23 @@ def _report(context: Context, named: NamedSite, probes: Path, facts: dict[str, A
     findings = verdicts(the_site, facts, partition, kill_wait_s)
     findings.sort(key=lambda finding: (VERDICTS.index(finding.verdict), finding.line or 0))
     now = datetime.now(UTC)
+    path = probes / f"{the_site.name}-{now:%Y-%m-%dT%H%M%SZ}.json"
+    folder, complete = Path(context.data["folder"]), probejob.complete(facts)
     answer = {
         "site": the_site.name,
         "state": "done",
         "job_id": sent.job_id if sent else None,
-        "folder": context.data["folder"],
-        "file": str(probes / f"{the_site.name}-{now:%Y-%m-%dT%H%M%SZ}.json"),
+        "folder": None if complete else str(folder),
+        "file": str(path),
         "counts": count(findings),
         "findings": [finding.to_json() for finding in findings],
         "facts": facts | {"kill_wait_s": kill_wait_s},
     }
     probes.mkdir(parents=True, exist_ok=True)
     kept = {"schema": 1, "date": f"{now:%Y-%m-%dT%H:%M:%SZ}", "partition": partition, **answer}
-    if probejob.complete(facts):
-        # nothing stays on shared storage but what is kept here
-        shutil.rmtree(context.data["folder"], ignore_errors=True)
-        answer["folder"] = None
-    write_new(Path(answer["file"]), json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    write_new(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    if complete:  # nothing stays on shared storage but what was kept
+        shutil.rmtree(folder, ignore_errors=True)
     context.data = answer
     wrong = [finding for finding in findings if finding.verdict == "wrong"]
     if context.as_json:
@@ -184,6 +184,6 @@ def _report(context: Context, named: NamedSite, probes: Path, facts: dict[str, A
         return
     nodes = ", ".join(dict.fromkeys(finding.source for finding in findings)) or "no node"
     print_findings(context, f"{named.shown} against {nodes}", findings, everything=True)
-    context.say(f"kept in {context.project.shown(Path(answer['file']))}")
+    context.say(f"kept in {context.project.shown(path)}")
     if wrong:
         fail_once(context, named, wrong)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -87,6 +88,28 @@ def test_messages_between_two_nodes(folder: Path) -> None:
     for size in client["sizes"]:
         assert size["bytes_per_s"] == pytest.approx(size["bytes"] / size["latency_s"])
     assert [one["peer"] for one in server["reached"]] == ["127.0.0.1"]
+
+
+def test_a_stranger_on_the_port_does_not_end_the_check(folder: Path) -> None:
+    server = start(folder, 0, "node", "localhost", "23459", "")
+    try:
+        for greeting in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+            with wait_for(lambda: reached(23459)) as stranger:
+                stranger.sendall(greeting)
+        client = start(folder, 1, "node", "localhost", "23459", "")
+        assert (server.wait(120), client.wait(120)) == (0, 0)
+    finally:
+        server.kill()
+    nodes = read_facts(folder)["nodes"]
+    assert [one["peer"] for one in nodes["0"]["pair"]["reached"]] == ["127.0.0.1"]
+    assert nodes["1"]["pair"]["names"][0]["reached"] is True
+
+
+def reached(port: int) -> socket.socket | None:
+    try:
+        return socket.create_connection(("127.0.0.1", port), timeout=5)
+    except OSError:
+        return None
 
 
 def test_a_name_that_is_not_known(folder: Path) -> None:
