@@ -121,8 +121,19 @@ def _word(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise refuse("must be a string", allowed="a string", hint=f'write it quoted: "{value}"')
+        raise refuse("must be a string", allowed="a string", hint=_in_quotes(value))
     return _without_nul(value)
+
+
+def _in_quotes(value: Any) -> str | None:
+    """How to write a text that YAML took for something else; None where there is nothing to quote."""
+    if isinstance(value, dict) and value and all(item is None for item in value.values()):
+        return f'write it quoted: "{{{", ".join(value)}}}"'  # a placeholder: {lr} is a mapping for YAML
+    if isinstance(value, bool | int):
+        shown = str(value).lower()
+        zeros = ", with its leading zeros if it has any" if not isinstance(value, bool) else ""
+        return f'write it quoted: "{shown}"{zeros}'
+    return f'write it quoted: "{value}", digit by digit as it is meant' if isinstance(value, float) else None
 
 
 def _without_nul(value: str) -> str:
@@ -142,8 +153,7 @@ def _text(value: Any) -> Any:
 def _token(value: Any) -> Any:
     """A word without blanks: it becomes part of an `#SBATCH` line."""
     if not isinstance(value, str):
-        # a number could have lost leading zeros on its way here
-        raise refuse("must be a string", allowed="a string", hint=f'write it quoted: "{value}"')
+        raise refuse("must be a string", allowed="a string", hint=_in_quotes(value))
     if not is_token(value):
         raise refuse("must be one word", allowed="text without blanks and control characters")
     return str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class Outcome:
     """Of the mutated file; None when it is refused."""
     runs: tuple[Any, ...] = ()
     problems: tuple[Problem, ...] = ()
+    reasons: tuple[Problem, ...] = ()
+    """Of a file that is read: why runs can't run."""
 
 
 def judge(mutation: Mutation | None, folder: Path, kind: str = "study") -> Outcome:
@@ -40,7 +43,8 @@ def judge(mutation: Mutation | None, folder: Path, kind: str = "study") -> Outco
         plan = build_plan(project, ["sites/tiny.yaml"], None if looked_at == "site" else ["studies/sweep.yaml"])
     except BadInput as error:
         return Outcome(None, problems=tuple(error.problems))
-    return Outcome(_meaning(project, looked_at), _comparable(plan.runs))
+    reasons = dict.fromkeys(problem for run in plan.runs for problem in run.problems)
+    return Outcome(_meaning(project, looked_at), _comparable(plan.runs), reasons=tuple(reasons))
 
 
 def _meaning(project: Project, kind: str) -> dict[str, Any]:
@@ -80,12 +84,20 @@ def rows() -> list[tuple[str, str, str, str, str]]:
 
 def _verdict(outcome: Outcome, base: dict[str, Any]) -> tuple[str, str]:
     if outcome.meaning is None:
-        first = outcome.problems[0]
-        return "refused", f"`{first.file}:{first.line}` {first.message}" + (f" ({first.hint})" if first.hint else "")
+        return "refused", _said(outcome.problems[0])
     if same(outcome.meaning, base):
         return "read, same meaning", ""
     changed = [f"{key} = {outcome.meaning[key]!r}" for key in outcome.meaning if outcome.meaning[key] != base[key]]
-    return "read", "; ".join(changed)[:160]
+    meaning = "; ".join(changed)[:160]
+    if outcome.reasons:
+        return "read, runs refused", f"{meaning}: {_said(outcome.reasons[0])}"
+    return "read", meaning
+
+
+def _said(problem: Problem) -> str:
+    more = [f"allowed: {problem.allowed}"] if problem.allowed else []
+    more += [f"try: {problem.hint}"] if problem.hint else []
+    return f"`{problem.file}:{problem.line}` {problem.message}" + (f" ({'; '.join(more)})" if more else "")
 
 
 def same(one: Any, other: Any) -> bool:
@@ -102,9 +114,9 @@ def same(one: Any, other: Any) -> bool:
 def markdown() -> str:
     """The table, with its counts on top."""
     table = rows()
-    refused = sum(row[3] == "refused" for row in table)
+    counts = Counter(row[3] for row in table)
     lines = [
-        f"{len(table)} mutations of valid files: {refused} refused with file and line, {len(table) - refused} read.",
+        f"{len(table)} mutations of valid files: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),
         "",
         "| | file | mutation | verdict | message or meaning |",
         "|---|---|---|---|---|",
