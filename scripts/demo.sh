@@ -16,5 +16,7 @@ The project folder is $folder. Go on there, with the environment that was made:
   cd $folder && . $(dirname "$(command -v campaign)")/activate
   campaign sql "SELECT site, world_size, n, epoch_time_s, speedup, efficiency FROM scaling"
   campaign run sites/local.yaml --study weak_scaling
-  campaign plan sites/juwels.yaml --account ACCOUNT        # the same on a supercomputer
+
+The same on a supercomputer, after naming account and project in $folder/campaign.yaml:
+  campaign plan sites/juwels.yaml
 END
