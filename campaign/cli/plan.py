@@ -108,7 +108,7 @@ class _Told:
 
 
 def _older(context: Context, ledger: Ledger, plan: Plan, against: str | None) -> Plan | None:
-    """The plan to compare with: the one asked for, else the newest other one of the same sites and studies."""
+    """The plan to compare with: the one asked for, else the newest one of the same sites and studies."""
     from campaign.plan.store import load_plan
 
     if against is not None:

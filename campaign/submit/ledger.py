@@ -170,9 +170,9 @@ class Ledger:
         )
 
     def plan_before(self, plan: Plan) -> str | None:
-        """The id of the newest other plan with a run of the same study on the same site; None when there is none."""
+        """The id of the newest plan with a run of the same study on the same site, perhaps this very one; None: none."""
         pairs = sorted({(run.site, run.study) for run in plan.runs})
-        for row in self.query("SELECT plan_id FROM plans WHERE plan_id <> ? ORDER BY created DESC", (plan.plan_id,)):
+        for row in self.query("SELECT plan_id FROM plans ORDER BY created DESC"):
             for site, study in pairs:
                 sql = (
                     "SELECT 1 FROM plan_runs JOIN runs USING (run_id) WHERE plan_runs.plan_id = ? AND site = ? "
