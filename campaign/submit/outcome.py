@@ -10,6 +10,7 @@ from typing import Any
 from campaign.slurm.queries import JobReport
 from campaign.slurm.states import FINAL
 from campaign.submit.ledger import age_s
+from campaign.submit.resumed import went_on
 
 TOLD_TO_END = frozenset({"cancelled", "interrupted"})
 """What a head writes that was told to end and can't know why: a time limit, a lost node, a preemption or a user."""
@@ -57,7 +58,7 @@ def from_record(job: Row) -> Ending | None:
     data = record(job)
     if data is None:
         return None
-    valid, why = validity(data)
+    valid, why = validity(data, resumed=went_on(run_dir(job), job["attempt"]))
     run_values = {
         "state": data["state"],
         "fail_class": data.get("fail_class"),
@@ -121,15 +122,19 @@ def without_record(state: str, fail_class: str | None, reason: str) -> Ending:
     return {"state": state, "reason": reason}, run_values
 
 
-def validity(data: dict[str, Any]) -> tuple[bool, str | None]:
-    """Whether a record may be used for scaling, and if not, why (contract section 2)."""
+def validity(data: dict[str, Any], *, resumed: bool = False) -> tuple[bool, str | None]:
+    """Whether a record may be used for scaling, and if not, why (contract section 2).
+
+    The same rules and words as the view `runs` has (campaign/store/schema/views.sql). `resumed`: the attempt went on
+    from another, although the record doesn't say so (`campaign.submit.resumed`).
+    """
     reasons = []
     if data.get("state") != "done":
         reasons.append(f"ended as {data.get('state')}")
-    if not data.get("complete"):
-        reasons.append("record incomplete")
-    if data.get("resumed_from") is not None:
-        reasons.append("resumed, not one attempt")
+    elif not data.get("complete"):
+        reasons.append("no complete record")
+    if resumed or data.get("resumed_from") is not None:
+        reasons.append("resumed: not done in one attempt")
     if (data.get("host") or {}).get("oversubscribed"):
         reasons.append("oversubscribed: more ranks than cores")
     planned = len(data.get("nodes") or []) * (data.get("ranks_per_node") or 0)

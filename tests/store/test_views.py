@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sqlite3
+from typing import Any, cast
 
 import pytest
 
 from campaign.store.collect import collect
 from campaign.store.db import open_store
+from campaign.submit import outcome
 from tests.store.world import World, epoch_rows, full_id
 
 PHASES = ["job_start", "staged", "agents_up", "launched", "python_up", "imports_done", "pg_ready", "first_collective",
@@ -50,12 +52,46 @@ def test_valid_and_why_not(world: World) -> None:
         assert judged[full_id(name)] == (why is None, why), name
 
 
-def test_an_attempt_whose_epochs_begin_late_went_on_from_another(world: World) -> None:
-    """A program with checkpoints of its own resumes without telling."""
-    world.plan_run("r", attempts=2)
-    world.queue("r", 2)
-    world.record("r", 2, tables={"epochs": epoch_rows([9.0, 5.0])[1:]})
-    assert rows(world, "SELECT valid, why_invalid FROM runs") == [(False, "resumed: not done in one attempt")]
+RESUMED = (False, "resumed: not done in one attempt")
+ATTEMPTS: list[tuple[str, list[list[int]], tuple[bool, str | None]]] = [
+    ("one-attempt-from-0", [[0, 1, 2]], (True, None)),
+    ("one-attempt-from-1", [[1, 2, 3]], (True, None)),
+    ("one-attempt-without-epochs", [[]], (True, None)),
+    ("again-from-the-start", [[0], [0, 1, 2]], (True, None)),
+    ("again-from-the-start-counted-from-1", [[1, 2], [1, 2, 3]], (True, None)),
+    ("went-on", [[0], [1, 2]], RESUMED),
+    ("went-on-counted-from-1", [[1, 2], [3]], RESUMED),
+    ("the-epoch-that-was-cut-is-done-again", [[0, 1], [1, 2]], RESUMED),
+    ("nothing-was-done-before", [[], [1, 2]], (True, None)),
+    ("went-on-twice", [[0], [1], [2]], RESUMED),
+    ("went-on-then-from-the-start", [[0], [1], [0, 1, 2]], (True, None)),
+    ("went-on-after-an-attempt-without-epochs", [[0], [], [1, 2]], RESUMED),
+]
+
+
+@pytest.mark.parametrize(("numbers", "judged"), [case[1:] for case in ATTEMPTS], ids=[case[0] for case in ATTEMPTS])
+def test_only_an_attempt_that_went_on_from_another_is_resumed(
+    world: World, numbers: list[list[int]], judged: tuple[bool, str | None]
+) -> None:
+    """A program with checkpoints of its own resumes without telling, and may count from any number.
+
+    `campaign show` reads the ledger, `campaign sql` the store: both must say the same.
+    """
+    last = len(numbers)
+    run_id = world.plan_run("r", attempts=last)
+    for attempt, epochs in enumerate(numbers, start=1):
+        world.queue("r", attempt, state="done" if attempt == last else "failed")
+        found = {"epochs": [{"epoch": epoch, "warmup": False, "epoch_time_s": 5.0} for epoch in epochs]}
+        if attempt == last:
+            world.record("r", attempt, tables=found)
+        else:
+            world.partial("r", attempt, tables=found)
+    assert rows(world, "SELECT valid, why_invalid FROM runs") == [judged]
+    job = {"run_id": run_id, "attempt": last, "tag": f"c{run_id[:8]}{last:04d}",
+           "submit_dir": str(world.run_root / "submit" / "c1")}  # fmt: skip
+    ended = outcome.from_record(cast("sqlite3.Row", job))
+    assert ended is not None
+    assert (bool(ended[1]["valid"]), ended[1]["why_invalid"]) == judged
 
 
 def test_a_run_that_has_not_ended_is_not_judged(world: World) -> None:

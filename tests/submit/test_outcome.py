@@ -24,9 +24,9 @@ GOOD: dict[str, Any] = {
     [
         ({}, None),
         ({"state": "timeout"}, "ended as timeout"),
-        ({"complete": False}, "record incomplete"),
-        ({"resumed_from": 1}, "resumed"),
-        ({"host": {"oversubscribed": True}}, "oversubscribed"),
+        ({"complete": False}, "no complete record"),
+        ({"resumed_from": 1}, "resumed: not done in one attempt"),
+        ({"host": {"oversubscribed": True}}, "oversubscribed: more ranks than cores"),
         ({"world_size": 2}, "the process group had 2 ranks, 4 were started"),
         ({"world_size": None}, None),  # a command that has no process group
     ],

@@ -8,7 +8,9 @@ CREATE OR REPLACE MACRO data.binomial_tail(n, m, p) AS
 
 -- The newest attempt of each run that left a record, with what `valid` needs.
 CREATE OR REPLACE VIEW data.last_records AS
-SELECT r.*, f.first_epoch
+SELECT r.*, f.first_epoch,
+  min(f.first_epoch) OVER (PARTITION BY r.run_id ORDER BY r.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    AS earlier_epoch
 FROM data.records r
 LEFT JOIN (SELECT record, min(epoch) AS first_epoch FROM data.epochs GROUP BY record) f USING (record)
 QUALIFY row_number() OVER (PARTITION BY r.run_id ORDER BY r.attempt DESC) = 1;
@@ -39,7 +41,9 @@ WITH known AS (
     CASE WHEN ends THEN l.state ELSE r.state END AS state,
     CASE WHEN ends THEN l.fail_class ELSE r.fail_class END AS fail_class,
     coalesce(l.oversubscribed, r.oversubscribed) AS oversubscribed,
-    l.record, l.complete IS TRUE AS complete, l.resumed_from, l.first_epoch,
+    l.record, l.complete IS TRUE AS complete,
+    -- a program with checkpoints of its own goes on without telling (campaign/submit/outcome.py has the same rule)
+    l.resumed_from IS NOT NULL OR coalesce(l.first_epoch > l.earlier_epoch, false) AS resumed,
     r.pack = 'concurrent' OR coalesce(l.packed, '') = 'concurrent' AS side_by_side,
     CASE WHEN r.valid IS FALSE THEN r.why_invalid END AS veto
   FROM data.runs r LEFT JOIN data.last_records l USING (run_id)
@@ -49,13 +53,13 @@ WITH known AS (
     coalesce(array_to_string(list_filter([
       CASE WHEN state <> 'done' THEN 'ended as ' || state END,
       CASE WHEN state = 'done' AND NOT complete THEN 'no complete record' END,
-      CASE WHEN resumed_from IS NOT NULL OR coalesce(first_epoch, 0) > 0 THEN 'resumed: not done in one attempt' END,
+      CASE WHEN resumed THEN 'resumed: not done in one attempt' END,
       CASE WHEN oversubscribed THEN 'oversubscribed: more ranks than cores' END,
       CASE WHEN side_by_side THEN 'packed side by side with other runs' END
     ], lambda reason: reason IS NOT NULL), '; '), '') AS reasons
   FROM known
 )
-SELECT * EXCLUDE (reasons, veto, side_by_side, resumed_from, first_epoch, complete, ends),
+SELECT * EXCLUDE (reasons, veto, side_by_side, resumed, complete, ends),
   CASE WHEN ended THEN reasons = '' AND veto IS NULL END AS valid,
   CASE WHEN ended THEN coalesce(nullif(reasons, ''), veto) END AS why_invalid
 FROM reasoned;
