@@ -170,7 +170,7 @@ class Ledger:
         )
 
     def plan_before(self, plan: Plan) -> str | None:
-        """The id of the newest plan with a run of the same study on the same site, perhaps this very one; None: none."""
+        """The id of the newest plan with a run of the same study on the same site; it may be this very one."""
         pairs = sorted({(run.site, run.study) for run in plan.runs})
         for row in self.query("SELECT plan_id FROM plans ORDER BY created DESC"):
             for site, study in pairs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def test_diff_tells_what_changed_and_what_stays_valid(project: Path, cli: Cli) -
     assert "studies/s.yaml has changed" in told
     assert "s on local: 1 new; 1 as before, 1 of them done and valid; 1 no longer planned (1 done, which stay" in told
     assert "s on local: walltime_s 00:05:00 -> 00:10:00 in 1 run" in told
-    data = cli("plan", "local", "--study", "s", "--diff", "--json", cwd=project, code=0).json()["data"]
+    (older,) = re.findall("since plan ([0-9a-f]{12})", told)
+    data = cli("plan", "local", "--study", "s", "--against", older, "--json", cwd=project, code=0).json()["data"]
     (count,) = data["diff"]["counts"]
     assert {name: count[name] for name in ("new", "same", "valid", "gone", "kept", "active")} == {
         "new": 1, "same": 1, "valid": 1, "gone": 1, "kept": 1, "active": 0,
