@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from campaign.fieldtypes import Positive, Token
 from campaign.site import Name, Paths
-from campaign.validate import FileModel, FileSource, Strict, load_model
+from campaign.validate import FileModel, FileSource, Strict, json_schema, load_model
 from campaign.yamlfile import parse
 
 
@@ -50,3 +50,8 @@ def load_config(path: Path, *, shown: str) -> Config:
     config = Config.model_validate({})
     config._source = FileSource(parse("{}", path), shown)
     return config
+
+
+def config_schema() -> dict[str, Any]:
+    """docs/schema/campaign.json."""
+    return json_schema(Config, "campaign.yaml")

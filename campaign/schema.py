@@ -1,4 +1,4 @@
-"""`python -m campaign.schema FOLDER`: write the JSON Schemas of site and study files, for editors."""
+"""`python -m campaign.schema FOLDER`: write the JSON Schemas of site, study and campaign files, for editors."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import json
 import sys
 from pathlib import Path
 
+from campaign.config import config_schema
 from campaign.site import site_schema
 from campaign.study import study_schema
 
-SCHEMAS = {"site": site_schema, "study": study_schema}
+SCHEMAS = {"site": site_schema, "study": study_schema, "campaign": config_schema}
+
+
+def texts() -> dict[str, str]:
+    """The schemas as JSON text: site, study, campaign (campaign.yaml)."""
+    return {name: json.dumps(schema(), indent=2) + "\n" for name, schema in SCHEMAS.items()}
 
 
 def write(folder: Path) -> None:
-    """Write site.json and study.json into `folder`."""
-    for name, schema in SCHEMAS.items():
-        (folder / f"{name}.json").write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
+    """Write site.json, study.json and campaign.json into `folder`."""
+    for name, text in texts().items():
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

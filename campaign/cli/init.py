@@ -25,7 +25,7 @@ Examples:
 def init(context: Context, directory: Path | None, sites: tuple[str, ...], force: bool) -> None:
     """Make a project folder from the starter sites and studies.
 
-    Writes sites/, studies/, campaign.yaml and .gitignore. A file that is there with another content is never
+    Writes sites/, studies/, campaign.yaml, .gitignore and the schemas that editors read. A file that is there with another content is never
     replaced without --force; repeating the command is safe.
     """
     from campaign import starter
@@ -49,7 +49,11 @@ def init(context: Context, directory: Path | None, sites: tuple[str, ...], force
     wanted = starter.files(folder.resolve().name or "campaign", sites)
     present = {name: _text(folder / name) for name in wanted}
     unchanged = [name for name, text in wanted.items() if present[name] == text]
-    changed = [name for name in wanted if present[name] is not None and name not in unchanged]
+    changed = [
+        name
+        for name in wanted
+        if present[name] is not None and name not in unchanged and not name.startswith(starter.SCHEMAS)
+    ]
     if changed and not force:
         raise BadInput(
             [Problem("the file is there with another content", str(folder / name)) for name in changed]

@@ -9,7 +9,11 @@ import json
 from importlib import resources
 from importlib.resources.abc import Traversable
 
+from campaign import schema
+
 ROOMS = ("sites", "studies")
+SCHEMAS = ".campaign/schema/"
+"""Folder of the JSON Schemas in a project: what the first line of its YAML files names, for editors."""
 
 
 def room(name: str) -> Traversable:
@@ -32,7 +36,8 @@ def files(project_name: str, sites: tuple[str, ...] = ()) -> dict[str, str]:
     for kind in ROOMS:
         for entry in sorted(room(kind).iterdir(), key=lambda entry: entry.name):
             if entry.name == "README.md" or (entry.name.endswith(".yaml") and entry.is_file()):
-                wanted[f"{kind}/{entry.name}"] = entry.read_text(encoding="utf-8")
+                text = entry.read_text(encoding="utf-8")
+                wanted[f"{kind}/{entry.name}"] = text.replace("$schema=../docs/schema/", f"$schema=../{SCHEMAS}")
     if sites:
         for name in names("sites"):
             if name not in sites:
@@ -41,5 +46,6 @@ def files(project_name: str, sites: tuple[str, ...] = ()) -> dict[str, str]:
     # a JSON string is a YAML string, whatever the folder is called
     text = (own / "campaign.yaml").read_text(encoding="utf-8")
     wanted["campaign.yaml"] = text.replace("@NAME@", json.dumps(project_name, ensure_ascii=False))
+    wanted |= {f"{SCHEMAS}{name}.json": text for name, text in schema.texts().items()}
     wanted[".gitignore"] = (own / "gitignore").read_text(encoding="utf-8")
     return wanted

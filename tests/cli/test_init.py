@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
 
 from campaign import starter
 from campaign.project import Project
@@ -75,3 +79,26 @@ def test_completion_script_is_what_click_makes(shell: str, cli: Cli, tmp_path: P
     assert "status" in offered
     assert "submit" in offered
     assert "plan" not in offered.replace("planned", "")
+
+
+def test_editors_find_the_schema_that_each_file_names(tmp_path: Path, cli: Cli) -> None:
+    cli("init", cwd=tmp_path, code=0)
+    files = [tmp_path / "campaign.yaml", *(tmp_path / "sites").glob("*.yaml"), *(tmp_path / "studies").glob("*.yaml")]
+    assert len(files) > 10
+    for file in files:
+        named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", file.read_text())
+        assert named is not None, file
+        schema = json.loads((file.parent / named[1]).read_text())
+        Draft202012Validator.check_schema(schema)
+        data = YAML(typ="safe", pure=True).load(file.read_text())
+        assert [fault.message for fault in Draft202012Validator(schema).iter_errors(data)] == [], file
+
+
+def test_an_older_schema_is_no_file_of_the_user(tmp_path: Path, cli: Cli) -> None:
+    cli("init", cwd=tmp_path, code=0)
+    schema = tmp_path / ".campaign" / "schema" / "site.json"
+    text = schema.read_text()
+    schema.write_text("{}")
+    written = cli("init", "--json", cwd=tmp_path, code=0).json()["data"]["written"]
+    assert written == [".campaign/schema/site.json"]
+    assert schema.read_text() == text
