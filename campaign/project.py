@@ -282,7 +282,7 @@ def _index(paths: Iterable[Path], folder: str, shown: Callable[[Path], str]) -> 
 
 
 # the whole file is read and checked when it is used; here only its name is wanted, of every file of the folder
-_NAME = re.compile(r"""^name:[ \t]*["']?([A-Za-z0-9_-]+)""", re.MULTILINE)
+_NAME = re.compile(r"""^name:[ \t]+(["']?)(?P<name>[\w.-].*?)\1[ \t]*(?:[ \t]#.*)?\r?$""", re.MULTILINE)
 
 
 def _name_in(path: Path) -> tuple[str, int]:
@@ -291,4 +291,4 @@ def _name_in(path: Path) -> tuple[str, int]:
     except OSError:
         return path.stem, 1
     match = _NAME.search(text)
-    return (match[1], text.count("\n", 0, match.start()) + 1) if match else (path.stem, 1)
+    return (match["name"], text.count("\n", 0, match.start()) + 1) if match else (path.stem, 1)

@@ -24,6 +24,14 @@ SHAPE = ("nodes", "ranks_per_node", "cpus_per_rank", "gpus_per_rank")
 BATCHES = ("global_batch", "local_batch")
 POINT_FIELDS = (*SHAPE, "world_size", *BATCHES, "repeat", "data", "site", "study")
 """Placeholders that every command may use beside its own axes and parameters."""
+OURS = {
+    "world_size": "it is nodes x ranks_per_node",
+    "repeat": "repeats: 3",
+    "data": "data: {name: NAME, options: {...}}",
+    "site": "campaign plan SITE",
+    "study": "name: NAME",
+}
+"""Of these, what campaign sets itself, and what says what is meant: none is an axis or a parameter."""
 
 
 # -- the mappings of a study file ------------------------------------------------------------------------------------
@@ -179,6 +187,7 @@ class Study(FileModel):
     def check(self) -> Iterator[Problem]:
         """References between keys, and what sweeps need."""
         yield from self._check_program()
+        yield from self._check_names()
         yield from self._check_axes()
         yield from self._check_references()
         yield from self._check_expressions()
@@ -235,6 +244,21 @@ class Study(FileModel):
             hint = suggestion(name, known) or "write a brace that is meant as such twice: {{ }}"
             yield self.problem(path, f"unknown placeholder {{{shown}}}", allowed=", ".join(sorted(known)), hint=hint)
 
+    def _check_names(self) -> Iterator[Problem]:
+        """No axis and no parameter has the name of what campaign sets itself."""
+        named: list[KeyPath] = [*self.axis_paths().values(), *(("params", name) for name in self.params)]
+        named += [("when", index, "set", name) for index, rule in enumerate(self.when) for name in rule.set]
+        for site, override in self.sites.items():
+            start: KeyPath = ("sites", site)
+            named += [(*start, key, name) for key in ("axes", "params") for name in getattr(override, key)]
+            named += [(*start, "zip", at, name) for at, group in enumerate(override.zip or ()) for name in group]
+        for path in named:
+            name = str(path[-1])
+            if name in OURS:
+                kind = "a parameter" if path[-2] in ("params", "set") else "an axis"
+                message = f"`{name}` is set by campaign and can't be {kind}"
+                yield self.problem(path, message, hint=f"another name; for what campaign sets: {OURS[name]}")
+
     def _check_axes(self) -> Iterator[Problem]:
         seen: dict[str, KeyPath] = {}
         groups = [(("axes",), self.axes), *((("zip", index), group) for index, group in enumerate(self.zip))]
@@ -262,7 +286,8 @@ class Study(FileModel):
         if name in SHAPE:
             wrong = [value for value in values if isinstance(value, bool) or not isinstance(value, int) or value < low]
             if wrong:
-                yield self.problem(path, f"`{name}` must be integers of {low} or more", value=wrong)
+                offending = wrong[0] if len(wrong) == 1 else ", ".join(map(str, wrong))
+                yield self.problem(path, f"`{name}` must be integers of {low} or more", value=offending)
 
     def _check_references(self) -> Iterator[Problem]:
         axes = self.axis_paths()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from campaign.errors import BadInput, Problem
-from campaign.yamlfile import Document, KeyPath, Plain, load, without_marks
+from campaign.yamlfile import Document, KeyPath, load, resolve_plain, without_marks
 
 
 class Source(Protocol):
@@ -110,9 +110,13 @@ def dotted(path: KeyPath) -> str | None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return close[0] if close else None
+    """The known word that was probably meant: one that is spelt much like it, else the only one that begins with it."""
+    by_spelling = {name.casefold(): name for name in known}
+    word = word.casefold()
+    close = difflib.get_close_matches(word, by_spelling, n=1)
+    begin = [name for name in by_spelling if len(word) > 1 and name.startswith(word)]
+    found = close or (begin if len(begin) == 1 else [])
+    return by_spelling[found[0]] if found else None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
@@ -135,6 +139,8 @@ _KINDS = {
     "dict_type": "a mapping: {key: value}",
     "model_type": "a mapping: {key: value}",
 }
+UNQUOTED = {"int_type": (int,), "float_type": (int, float), "bool_type": (bool,)}
+"""What a text in quotes would have to mean without them, by pydantic's word for the wrong type."""
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
     "greater_than": ("gt", "more than"),
@@ -166,8 +172,10 @@ def _explain(detail: ErrorDetails, source: Source, model: type[BaseModel]) -> Pr
         message, allowed = "must not be empty", f"at least {context['min_length']} entry"
     elif kind == "string_pattern_mismatch":
         message, allowed = "not a valid name", f"letters and signs as in {context['pattern']}"
-    if isinstance(detail["input"], str) and kind in ("int_type", "float_type", "bool_type"):
-        hint = "write it without quotes" if not isinstance(detail["input"], Plain) else None
+    if isinstance(detail["input"], str) and kind in UNQUOTED:
+        # "2" for 2, but not "abc"
+        meant = resolve_plain(detail["input"].strip())
+        hint = "write it without quotes" if type(meant) in UNQUOTED[kind] else None
     return problem_at(source, path, message, allowed=allowed, hint=hint)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.errors import BadInput, Problem
-from campaign.plan import identity, places, quota
+from campaign.plan import identity, places, quota, stray
 from campaign.plan.check import check_site, check_study
 from campaign.plan.expand import barren, points
 from campaign.plan.ground import Findings, Ground
@@ -23,6 +23,7 @@ from campaign.plan.store import load_plan, save_plan
 from campaign.project import Project, SitePaths, sha256_of
 from campaign.site import Site
 from campaign.study import Study
+from campaign.validate import suggestion
 
 __all__ = ["build_plan", "load_plan", "plan_id", "save_plan"]
 
@@ -131,17 +132,24 @@ class _Builder:
             hint = f"--study NAME, or `studies: {{NAME: {{}}}}` in the site file ({', '.join(self._study_names())})"
             self.errors.append(site.problem(("studies",), f"site {site.name} lists no studies", value=None, hint=hint))
         for name in [name for name in site.studies if name not in self._study_names()]:
-            message = f"there is no study `{name}` in studies/"
-            allowed = ", ".join(self._study_names())
-            self.errors.append(site.problem(("studies", name), message, allowed=allowed, value=None))
+            self.errors.append(self._no_study(site, name))
             names.remove(name)
         return names
+
+    def _no_study(self, site: Site, name: str) -> Problem:
+        """A study that the site's file lists and the project doesn't have."""
+        known = self._study_names()
+        there = f"campaign plan {site.name} --study {known[0]}, or" if known else "a study file in studies/, or"
+        hint = suggestion(name, known) or f"{there} change `studies` in {site.source.place(('studies',))[0]}"
+        message = f"there is no study `{name}` in studies/"
+        return site.problem(("studies", name), message, allowed=", ".join(known) or None, value=None, hint=hint)
 
     def _study_names(self) -> list[str]:
         return self.project.study_names()
 
     def finish(self) -> None:
         """Raise every error that was found."""
+        self.warnings += stray.of_config(self.project)
         for ground, _ in self._grounds.values():
             self._check_quota(ground)
         self.warnings += self._unseen.values()
@@ -163,7 +171,8 @@ class _Builder:
     def _study(self, name: str, site: Site) -> Study | None:
         if name not in self._studies:
             self._studies[name] = None
-            self._studies[name] = self.project.load_study(name)
+            self._studies[name] = found = self.project.load_study(name)
+            self.warnings += stray.of_study(self.project, found)
         study = self._studies[name]
         if study is not None:
             self._remember(site, study)
@@ -202,9 +211,9 @@ class _Builder:
         ground, everywhere = self._ground(site, paths)
         own = check_study(ground, study)
         self.warnings += own.warnings
-        maker = RunMaker(site, study, account, paths, [*everywhere.problems, *own.problems])
+        maker = RunMaker(ground, study, account, [*everywhere.problems, *own.problems])
         found = points(study)
-        self.warnings += barren(study, found)
+        self.warnings += [*stray.of_axes(study), *barren(study, found)]
         if maker.data.warning:
             self._unseen.setdefault((site.name, study.data.name if study.data else None), maker.data.warning)
         parts = maker.parts(found, self.pilots)

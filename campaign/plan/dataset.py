@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.errors import Problem
-from campaign.site import Site
+from campaign.plan.ground import Ground
 from campaign.study import Study
 
 DATASET_FILE = "dataset.json"
@@ -23,36 +23,33 @@ class DataSet:
     warning: Problem | None = None
 
 
-def find(site: Site, study: Study, root: Path) -> DataSet:
-    """The study's data set below `root`, the site's data folder."""
+def find(ground: Ground, study: Study) -> DataSet:
+    """The study's data set in the site's data folder."""
     if study.data is None:
         return DataSet(None)
+    site, root = ground.site, ground.paths.data
     path = root / study.data.name
     digest: str | None = None
     problem = warning = None
-    if not site.local and not _mounted(root):
+    # a folder on none of the listed file systems is seen where the machine itself is the site
+    if not (ground.shows(root) or (ground.here and ground.mount_of(root) is None)):
         message = f"data set {study.data.name}: {root} of {site.name} is not to be seen from here, so it is not checked"
         hint = "plan again on a login node of the site: the digest of the data is part of a run's identity"
         warning = study.problem(("data", "name"), message, hint=hint)
     else:
-        digest, problem = _digest(study, path, root)
+        digest, problem = _digest(study, path, site.name)
     return DataSet({**study.data.model_dump(), "path": str(path), "digest": digest}, problem, warning)
 
 
-def _mounted(root: Path) -> bool:
-    """True when the file system that holds `root` is here: its top folder and the one below exist (/p/scratch)."""
-    return Path(*root.parts[:3]).is_dir()
-
-
-def _digest(study: Study, path: Path, root: Path) -> tuple[str | None, Problem | None]:
+def _digest(study: Study, path: Path, site: str) -> tuple[str | None, Problem | None]:
     assert study.data is not None
     name = study.data.name
-    prepare = f"campaign data prepare {name}"
+    prepare = f"campaign data prepare {name} --site {site}"
     file = path / DATASET_FILE
     try:
         digest = json.loads(file.read_text(encoding="utf-8"))["digest"]
     except (FileNotFoundError, NotADirectoryError):
-        return None, study.problem(("data", "name"), f"data set {name} is not in {root}", hint=prepare)
+        return None, study.problem(("data", "name"), f"data set {name} is not in {path.parent}", hint=prepare)
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"{file} can't be read: {error or type(error).__name__}"
         return None, study.problem(("data", "name"), message, hint=f"{prepare} --force")

@@ -13,14 +13,13 @@ from campaign.errors import Problem
 from campaign.plan import dataset, identity
 from campaign.plan.check import check, unknowns
 from campaign.plan.expand import Point
+from campaign.plan.ground import Ground
 from campaign.plan.ladder import Ladder, Rung, ladders
 from campaign.plan.model import PlannedRun, Price
 from campaign.plan.order import smallest
 from campaign.plan.price import price
 from campaign.plan.shape import Shape, Shaper, batches
 from campaign.plan.walltime import PILOT_S, WAITS, Pilot, estimate
-from campaign.project import SitePaths
-from campaign.site import Site
 from campaign.slurm.durations import format_duration
 from campaign.study import SHAPE, Study
 
@@ -61,12 +60,11 @@ class Part:
 class RunMaker:
     """Makes the runs of one study on one site; what all of them share is made once."""
 
-    def __init__(
-        self, site: Site, study: Study, account: str | None, paths: SitePaths, against: Sequence[Problem] = ()
-    ) -> None:
+    def __init__(self, ground: Ground, study: Study, account: str | None, against: Sequence[Problem] = ()) -> None:
         """`against`: what makes every run of the study impossible here."""
-        self.site, self.study, self.account, self.against = site, study, account, tuple(against)
-        self.data = dataset.find(site, study, paths.data)
+        self.site = site = ground.site
+        self.study, self.account, self.against = study, account, tuple(against)
+        self.data = dataset.find(ground, study)
         self.unknowns: list[Problem] = []
         self._shaper = Shaper(site, study)
         self._checked: dict[Shape, list[Problem]] = {}

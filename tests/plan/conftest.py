@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,13 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
         assert old in text, old
         text = text.replace(old, new, 1)
     return text
+
+
+def mounted(site: str, folder: Path) -> str:
+    """The site with its file system at `folder`, of the kind that findmnt says: this machine is the site then."""
+    ask = ["findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)]
+    kind = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    return changed(site, ('"/nowhere/{project}", kind: gpfs', f'"{folder}", kind: {kind}'))
 
 
 def points_of(plan: Any) -> list[dict[str, Any]]:

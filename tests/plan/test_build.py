@@ -13,7 +13,7 @@ import pytest
 from campaign.errors import BadInput
 from campaign.plan.build import build_plan, load_plan, save_plan
 from campaign.project import Project
-from tests.plan.conftest import ROOT, SITE, STUDY, Make, changed
+from tests.plan.conftest import ROOT, SITE, STUDY, Make, changed, mounted
 
 
 def order(plan: Any) -> list[tuple[int, str, int]]:
@@ -136,10 +136,10 @@ def test_a_command_is_filled_in_word_by_word(make_project: Make) -> None:
 
 
 def test_data_that_is_missing_is_a_reason_and_says_what_to_type(make_project: Make, tmp_path: Path) -> None:
-    site = changed(SITE, ('data: "scratch:data"', f"data: {tmp_path}/data"))
+    site = mounted(SITE, tmp_path)
     plan = build_plan(make_project(site, STUDY + "data: {name: rivers}\n"), ["tiny"])
     (problem,) = {problem for run in plan.runs for problem in run.problems}
-    assert problem.hint == "campaign data prepare rivers"
+    assert problem.hint == "campaign data prepare rivers --site tiny"
     assert (problem.file, problem.line) == ("studies/sweep.yaml", 11)
     (tmp_path / "data" / "rivers").mkdir(parents=True)
     (tmp_path / "data" / "rivers" / "dataset.json").write_text("{}")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from campaign.plan import identity
 from campaign.plan.build import build_plan
 from campaign.plan.model import PlannedRun
-from tests.plan.conftest import SITE, STUDY, Make, changed
+from tests.plan.conftest import SITE, STUDY, Make, changed, mounted
 
 
 def sha16(text: str) -> str:
@@ -37,9 +37,7 @@ def test_a_command_run_is_the_hash_of_its_canonical_json(make_project: Make) -> 
 def test_everything_that_differs_from_its_default_is_in_the_hash(make_project: Make, tmp_path: Path) -> None:
     (tmp_path / "data" / "d").mkdir(parents=True)
     (tmp_path / "data" / "d" / "dataset.json").write_text('{"digest": "abc"}')
-    site = changed(
-        SITE, ('data: "scratch:data"', f"data: {tmp_path}/data"), ("studies:", "staging: {redirect: false}\nstudies:")
-    )
+    site = changed(mounted(SITE, tmp_path), ("studies:", "staging: {redirect: false}\nstudies:"))
     site += "container: {image: 'oci://r/i@sha256:77'}\n"
     study = changed(STUDY, ('command: [python, train.py, --lr, "{lr}"]', "workload: train.it:main")) + (
         "data: {name: d, options: {fraction: 0.25}}\nrevision: zwei ü\npack: concurrent\n"
@@ -108,7 +106,7 @@ def test_what_is_measured_changes_every_id(make_project: Make, name: str) -> Non
 
 
 def test_the_digest_of_the_data_is_part_of_it(make_project: Make, tmp_path: Path) -> None:
-    site = changed(SITE, ('data: "scratch:data"', f"data: {tmp_path}/data"))
+    site = mounted(SITE, tmp_path)
     file = tmp_path / "data" / "d" / "dataset.json"
     file.parent.mkdir(parents=True)
     seen = []
