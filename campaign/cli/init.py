@@ -25,8 +25,8 @@ Examples:
 def init(context: Context, directory: Path | None, sites: tuple[str, ...], force: bool) -> None:
     """Make a project folder from the starter sites and studies.
 
-    Writes sites/, studies/, campaign.yaml, .gitignore and the schemas that editors read. A file that is there with another content is never
-    replaced without --force; repeating the command is safe.
+    Writes sites/, studies/, campaign.yaml, .gitignore and the schemas that editors read. A file that is there with
+    another content is never replaced without --force; repeating the command is safe.
     """
     from campaign import starter
 

@@ -20,7 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import nodeprobe  # type: ignore[import-not-found]
+if __package__:
+    from campaign.sitecheck import nodeprobe
+else:  # on a compute node, where the programs lie beside each other and there is no campaign
+    import nodeprobe  # type: ignore[import-not-found,no-redef]
 
 STEP_DEADLINE_S = 150.0
 LINGER_READY_S = 15.0
