@@ -26,7 +26,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pairprobe  # type: ignore[import-not-found]  # it lies beside this file, wherever that was copied
+if __package__:
+    from campaign.sitecheck import pairprobe
+else:  # on a compute node, where the programs lie beside each other and there is no campaign
+    import pairprobe  # type: ignore[import-not-found,no-redef]
 
 Spec = Any
 """The probe's specification, as probe.json holds it."""
