@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.choice import EVERYTHING, Choice
 from analysis.rows import PhaseRow, Provenance, RunPoint, ScalingRow, StepRow
 from campaign.errors import BadInput, Problem
+from campaign.tables import STEP_PARTS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -127,13 +128,16 @@ def step_rows(connection: DuckDBPyConnection, choice: Choice = EVERYTHING) -> li
         f"""
         WITH {_CHOSEN.format(condition=condition)},
         timed AS (
-            SELECT run_id, attempt, epoch, steps, epoch_time_s, data_wait_s, comm_exposed_s
+            SELECT run_id, epoch, steps, epoch_time_s, data_wait_s, comm_exposed_s
             FROM epochs SEMI JOIN ({_LAST.format(view="epochs")}) last USING (run_id, attempt)
             WHERE warmup IS NOT TRUE AND steps > 0
         ),
         from_windows AS (
-            SELECT run_id, metric AS part, avg(median) AS seconds, 'windows' AS source
-            FROM windows SEMI JOIN timed USING (run_id, attempt, epoch) WHERE unit = 's' GROUP BY run_id, metric
+            SELECT run_id, metric AS part, avg(median) AS seconds,
+                   CASE WHEN run_id IN (SELECT run_id FROM epochs) THEN 'windows' ELSE 'all windows' END AS source
+            FROM windows SEMI JOIN ({_LAST.format(view="windows")}) last USING (run_id, attempt)
+            ANTI JOIN (SELECT run_id, attempt, epoch FROM epochs WHERE warmup) w USING (run_id, attempt, epoch)
+            WHERE unit = 's' GROUP BY run_id, metric
         ),
         from_epochs AS (
             SELECT run_id, part, median(seconds) AS seconds, 'epochs' AS source FROM (
@@ -220,10 +224,49 @@ def no_data(connection: DuckDBPyConnection, choice: Choice, figure: str, needs: 
     return NoData(
         Problem(
             f"{message}; of the {chosen['runs']} chosen runs {chosen['ended']} have ended and {chosen['valid']} are "
-            "valid, but none has recorded it",
+            f"valid, but none has recorded it{_instead(connection, choice, figure)}",
             hint="`campaign collect` brings records in, `campaign show RUN` says what a run recorded",
         )
     )
+
+
+def _instead(connection: DuckDBPyConnection, choice: Choice, figure: str) -> str:
+    """What the chosen ended runs did record of what the figure is about, as the end of a sentence; else empty."""
+    condition, parameters = choice.sql()
+    parts = ", ".join(f"{part} IS NOT NULL" for part in STEP_PARTS)
+    (found,) = _fetch(
+        connection,
+        f"""
+        WITH chosen AS (SELECT run_id FROM runs WHERE {condition} AND {_ENDED}),
+        by_epochs AS (SELECT run_id, bool_or(epoch_time_s IS NOT NULL) AS timed FROM epochs GROUP BY run_id),
+        by_steps AS (SELECT run_id, bool_or(list_bool_or([{parts}])) AS timed FROM steps GROUP BY run_id)
+        SELECT count(e.timed) AS epochs, count(*) FILTER (e.timed) AS timed_epochs, count(s.timed) AS steps,
+               count(*) FILTER (s.timed OR run_id IN (SELECT run_id FROM windows WHERE unit = 's')) AS timed_steps
+        FROM chosen LEFT JOIN by_epochs e USING (run_id) LEFT JOIN by_steps s USING (run_id)
+        """,
+        parameters,
+        choice,
+    )
+    if figure in ("scaling", "cross-site"):
+        if found["timed_epochs"]:
+            return f": {found['timed_epochs']} timed warm-up epochs alone; measure more epochs"
+        if found["epochs"]:
+            return (
+                f": {found['epochs']} recorded epochs, but no epoch_time_s; the Recorder's `epoch` takes it, or a "
+                "metric of that name"
+            )
+    if figure == "steps":
+        if found["timed_steps"]:
+            return f": {found['timed_steps']} timed steps in warm-up epochs alone; measure more epochs"
+        if found["steps"]:
+            return (
+                f": {found['steps']} recorded steps, but neither step_s nor a part of it ({', '.join(STEP_PARTS[:-1])})"
+            )
+        if found["epochs"]:
+            return (
+                f": {found['epochs']} recorded epochs, but no steps; the Recorder's `step` takes step_s and its parts"
+            )
+    return ""
 
 
 def _fetch(

@@ -95,7 +95,8 @@ class StepRow:
     part: str
     seconds: float
     source: str
-    """`windows`, or `epochs` when the run recorded no windows (then: slowest rank's sum over steps)."""
+    """`windows`; `all windows` when the run has no epochs that would tell the warm-up; `epochs` when it recorded no
+    windows (then: slowest rank's sum over steps)."""
 
 
 @dataclass(frozen=True, slots=True)

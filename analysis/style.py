@@ -1,7 +1,8 @@
 """How every figure looks: fonts, colours, markers, fills. One look, independent of a user's matplotlibrc.
 
-Colours are those of M. Okabe and K. Ito, "Color Universal Design" (2008). Every line has its own marker and dash, and
-every fill its own hatch, so that figures can be read in grey too.
+Colours are those of M. Okabe and K. Ito, "Color Universal Design" (2008), and for one fill the sand of P. Tol, "Colour
+Schemes" (SRON/EPS/TN/09-002). Every line has its own marker and dash, and every fill its own hatch, so that figures can
+be read in grey too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 PURPLE, SKY, YELLOW, BLACK = "#CC79A7", "#56B4E9", "#F0E442", "#000000"
+SAND = "#DDCC77"
 GREY, LIGHT, INK = "#8C8C8C", "#E4E4E4", "#262626"
 
 LINE_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK)
@@ -56,6 +58,7 @@ def line_styles(names: list[str]) -> dict[str, LineStyle]:
     }
 
 
+WHOLE_STEP = "step, parts not recorded"
 STEP_FILLS = {
     "data wait": Fill(VERMILLION, ""),
     "copy to device": Fill(YELLOW, "..."),
@@ -64,10 +67,11 @@ STEP_FILLS = {
     "exposed communication": Fill(ORANGE, "xxx"),
     "optimizer": Fill(GREEN, "\\\\\\"),
     "other": Fill("#BFBFBF", ""),
+    WHOLE_STEP: Fill(PURPLE, "--"),
 }
 
 PHASE_FILLS = {
-    "staged": Fill(BLACK, ""),
+    "staged": Fill(SAND, "++"),
     "agents_up": Fill(SKY, ""),
     "launched": Fill(BLUE, "///"),
     "python_up": Fill(YELLOW, ""),

@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
     "scaling": Kind(
         "analysis.figures.scaling",
         "Epoch time with the ideal line, speedup, efficiency beside absolute throughput; a row per study.",
-        "a valid or invalid run that recorded an epoch",
+        "a run, valid or not, that recorded the time of an epoch (`epoch_time_s`)",
     ),
     "cross-site": Kind(
         "analysis.figures.cross_site",

@@ -2,14 +2,14 @@
 
 Parts come from the view `windows`: the median over ranks of each rank's mean per step, averaged over the windows of
 non-warm-up epochs, then the median over runs. Backward is drawn without its exposed communication; "other" is the rest
-of the step. Runs that recorded no windows show what `epochs` has: the slowest rank's data wait and
-exposed communication.
+of the step. Of runs that recorded the whole step alone, that is drawn as one part. Runs that recorded no windows show
+what `epochs` has: the slowest rank's data wait and exposed communication.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -41,6 +41,10 @@ PARTS = {
 """Name on the figure -> column; `other` follows from `step_s`."""
 
 
+VISIBLE_SHARE = 0.001
+"""Parts that are no more than this in every bar have no place in the legend."""
+
+
 @dataclass(frozen=True)
 class Bar:
     """One world size of one line: seconds per step."""
@@ -56,7 +60,7 @@ class Bar:
 
 def draw(connection: DuckDBPyConnection, choice: Choice, title: str | None) -> Drawing:
     """The figure `steps` of the chosen runs."""
-    rows = step_rows(connection, choice)
+    rows = _of_steps(step_rows(connection, choice))
     lines = _lines(rows)
     if not lines:
         raise no_data(connection, choice, "steps", KINDS["steps"].needs)
@@ -98,13 +102,24 @@ def top(bar: Bar) -> float:
 
 
 def split(seconds: dict[str, float]) -> dict[str, float]:
-    """Parts that add up to the step. `backward_s` holds the exposed communication, so that is taken out of it."""
+    """Parts that add up to the step; the whole step when it has none.
+
+    `backward_s` holds the exposed communication, so that is taken out of it.
+    """
     parts = {name: seconds[column] for name, column in PARTS.items() if column in seconds}
     if "backward" in parts and "exposed communication" in parts:
         parts["backward"] = max(0.0, parts["backward"] - parts["exposed communication"])
+    if not parts:
+        return {style.WHOLE_STEP: seconds["step_s"]} if "step_s" in seconds else {}
     if "step_s" in seconds:
         parts["other"] = max(0.0, seconds["step_s"] - sum(parts.values()))
     return parts
+
+
+def _of_steps(rows: Sequence[StepRow]) -> list[StepRow]:
+    """Without runs that recorded epochs alone: their time by the number of steps says nothing of a step."""
+    told = {row.run_id for row in rows if row.source != "epochs" or row.part != "step_s"}
+    return [row for row in rows if row.run_id in told]
 
 
 def _lines(rows: Sequence[StepRow]) -> dict[str, list[Bar]]:
@@ -116,7 +131,7 @@ def _lines(rows: Sequence[StepRow]) -> dict[str, list[Bar]]:
     for key, by_size in sorted(collected.items(), key=lambda item: (item[0][1], names[item[0]])):
         name = f"{key[1]} · {names[key]}" if several else names[key]
         bars = [_bar(size, found) for size, found in sorted(by_size.items())]
-        lines[name] = [bar for bar in bars if set(bar.parts) != {"other"} and sum(bar.parts.values()) > 0]
+        lines[name] = [bar for bar in bars if sum(bar.parts.values()) > 0]
     return {name: bars for name, bars in lines.items() if bars}
 
 
@@ -125,7 +140,10 @@ def _bar(world_size: int, rows: Sequence[StepRow]) -> Bar:
     runs = defaultdict[str, dict[str, float]](dict)
     for row in used:
         runs[row.run_id][row.part] = row.seconds
-    parts = [split(seconds) for seconds in runs.values()]
+    whole = style.WHOLE_STEP
+    stacks = [split(seconds) for seconds in runs.values()]
+    # a run without parts says nothing of where the time of the others goes
+    parts = [stack for stack in stacks if whole not in stack] or stacks
     middle = {
         name: median(part[name] for part in parts if name in part)
         for name in style.STEP_FILLS
@@ -149,6 +167,8 @@ def _draw_bars(panel: Axes, bars: Sequence[Bar], sizes: Sequence[int], factor: f
         place = sizes.index(bar.world_size)
         bottom, scale = 0.0, factor or 100 / sum(bar.parts.values())
         for name, seconds in bar.parts.items():
+            if seconds <= 0:
+                continue
             arguments = style.fill_arguments(style.STEP_FILLS[name], bar.valid)
             panel.bar(place, seconds * scale, bottom=bottom, width=0.68, label=name, **arguments)
             bottom += seconds * scale
@@ -174,10 +194,17 @@ def _draw_bars(panel: Axes, bars: Sequence[Bar], sizes: Sequence[int], factor: f
 def _handles(lines: dict[str, list[Bar]]) -> list[tuple[Artist, str]]:
     from matplotlib.patches import Patch
 
-    drawn = {name for bars in lines.values() for bar in bars for name in bar.parts}
+    drawn = _visible(bar for bars in lines.values() for bar in bars)
     return [
         (Patch(**style.fill_arguments(fill, True)), name) for name, fill in style.STEP_FILLS.items() if name in drawn
     ]
+
+
+def _visible(bars: Iterable[Bar]) -> set[str]:
+    """Parts that a reader can find in some bar."""
+    return {
+        name for bar in bars for name, seconds in bar.parts.items() if seconds > VISIBLE_SHARE * sum(bar.parts.values())
+    }
 
 
 def _refuse_crowds(lines: dict[str, list[Bar]]) -> None:
@@ -200,12 +227,20 @@ def _notes(lines: dict[str, list[Bar]], rows: Sequence[StepRow]) -> list[str]:
         else "Whiskers: whole step, smallest to largest run" + (" (none where n = 1)." if min(counts) == 1 else ".")
     )
     notes = [f"n = {numbers.span(counts)} run{'s' if max(counts) > 1 else ''} per bar. {spread}"]
-    missing = [name for name in PARTS if not any(name in bar.parts for bar in bars)]
-    if missing:
+    recorded = {name for bar in bars for name in bar.parts}
+    missing = [name for name in PARTS if name not in recorded]
+    if recorded == {style.WHOLE_STEP}:
+        notes.append("Recorded is the whole step (step_s) alone, none of its parts.")
+    elif missing:
         notes.append(f"Not recorded: {', '.join(missing)}; their time is in other parts.")
+    visible = _visible(bars)
+    if tiny := [name for name in style.STEP_FILLS if name in recorded - visible - {"other"}]:
+        notes.append(f"At most {100 * VISIBLE_SHARE:g} % of any step: {', '.join(tiny)}.")
     drawn = {run for bar in bars for run in bar.runs}
     if any(row.source == "epochs" for row in rows if row.run_id in drawn):
         notes.append("Runs without step windows: data wait and exposed communication of the slowest rank, from epochs.")
+    if any(row.source == "all windows" for row in rows if row.run_id in drawn):
+        notes.append("Runs without epochs: all their steps count, as nothing tells which were warm-up.")
     if hollow := sum(not bar.valid for bar in bars):
         notes.append(f"Hollow: {hollow} bar(s) without a run that is valid for scaling.")
     left_out = {row.run_id for row in rows} - drawn

@@ -29,6 +29,8 @@ TABLES = {
     "samples_unique BIGINT, data_wait_s DOUBLE, comm_exposed_s DOUBLE",
     "windows": 'run_id VARCHAR, attempt INTEGER, epoch INTEGER, "window" INTEGER, metric VARCHAR, unit VARCHAR, '
     "n INTEGER, min DOUBLE, median DOUBLE, max DOUBLE",
+    "steps": "run_id VARCHAR, attempt INTEGER, rank INTEGER, step BIGINT, epoch INTEGER, data_wait_s DOUBLE, "
+    "h2d_s DOUBLE, forward_s DOUBLE, backward_s DOUBLE, comm_exposed_s DOUBLE, optimizer_s DOUBLE, step_s DOUBLE",
     "phases": "run_id VARCHAR, attempt INTEGER, phase VARCHAR, n INTEGER, min_s DOUBLE, median_s DOUBLE, "
     "max_s DOUBLE, p99_s DOUBLE, slowest_node VARCHAR",
     "startup": "run_id VARCHAR, attempt INTEGER, staging VARCHAR, redirect BOOLEAN",

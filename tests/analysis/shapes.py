@@ -76,5 +76,10 @@ SHAPES: dict[str, Callable[[], list[Run]]] = {
         Run(world_size=size, epoch_time_s=32 / size, epoch_parts={"data_wait_s": 4.0, "comm_exposed_s": 2.0})
         for size in (1, 2, 4)
     ],
+    "whole steps only": lambda: [
+        Run(world_size=size, repeat=repeat, step_parts={"step_s": 0.5 / size})
+        for size in (1, 2, 4)
+        for repeat in (0, 1)
+    ],
     "staged and not": lambda: [*ladder([4, 16]), *ladder([4, 16], staging="staged-image")],
 }

@@ -66,6 +66,13 @@ def test_neighbouring_fills_differ(fills: dict[str, style.Fill], vision: str) ->
         assert one.hatch != other.hatch or lighter > 15, (one, other)
 
 
+@pytest.mark.parametrize("fills", [style.STEP_FILLS, style.PHASE_FILLS], ids=["steps", "phases"])
+def test_edges_and_hatches_show_on_every_fill(fills: dict[str, style.Fill]) -> None:
+    """Both are drawn in ink: a fill that is as dark swallows them."""
+    ink = lab(style.INK, "normal")[0]
+    assert min(lab(fill.colour, "normal")[0] - ink for fill in fills.values()) > 25
+
+
 def test_the_measure_finds_red_and_green_alike() -> None:
     red, green = "#C00000", "#4F6F00"
     assert differences([red, green], "normal")[red, green] > 60

@@ -32,7 +32,7 @@ PAIRS = [
     if not (name == "cross-site" and shape in ONE_SITE)
     and not (name in ("startup", "steps") and shape in SCALING_ONLY)
     and not (name == "startup" and shape in SAME_STARTUP)
-    and (shape, name) not in {*CROWDED, ("epoch sums only", "startup")}
+    and (shape, name) not in {*CROWDED, ("epoch sums only", "startup"), ("whole steps only", "startup")}
 ]
 
 

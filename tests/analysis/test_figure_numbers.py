@@ -219,6 +219,51 @@ def test_steps_without_windows_come_from_the_epochs(drawn: Drawn) -> None:
     assert any("from epochs" in note for note in drawing.notes)
 
 
+def legend_names(figure: Figure) -> set[str]:
+    return {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+
+
+def test_a_step_without_parts_is_drawn_as_one() -> None:
+    runs = [Run(world_size=2, repeat=repeat, step_parts={"step_s": 0.5 + repeat / 10}) for repeat in range(3)]
+    with style.look(), memory_store(runs) as connection:
+        drawing = draw("steps", connection, Choice())
+    name = "step, parts not recorded"
+    assert segments(panel(drawing.figure, "time")) == {name: [(0, pytest.approx(600))]}  # ms
+    assert segments(panel(drawing.figure, "share")) == {name: [(0, pytest.approx(100))]}
+    assert legend_names(drawing.figure) == {name}
+    assert any("the whole step (step_s) alone" in note for note in drawing.notes)
+    assert not any("other parts" in note for note in drawing.notes)
+
+
+def test_a_run_without_parts_does_not_change_the_parts_of_the_others() -> None:
+    whole = Run(world_size=2, repeat=0, step_parts={"step_s": 9.0})
+    split = Run(world_size=2, repeat=1, step_parts={"step_s": 1.0, "forward_s": 0.3})
+    found = segments(panel(figure_of("steps", [whole, split]), "time"))
+    assert {name: length for name, [(_, length)] in found.items()} == {
+        "forward": pytest.approx(0.3), "other": pytest.approx(0.7)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("epochs", ["none", "without a count of steps"])
+def test_steps_do_not_need_the_epochs_counts(epochs: str) -> None:
+    """Without epochs nothing tells the warm-up (the fixture's is nine times as long): all four windows count."""
+    with style.look(), memory_store([Run(step_parts={"step_s": 1.0})]) as connection:
+        connection.execute("DELETE FROM epochs" if epochs == "none" else "UPDATE epochs SET steps = NULL")
+        drawing = draw("steps", connection, Choice())
+    mean = (9.0 + 0.5 + 1.5 + 1.0) / 4 if epochs == "none" else (0.5 + 1.5 + 1.0) / 3
+    assert segments(panel(drawing.figure, "time")) == {"step, parts not recorded": [(0, pytest.approx(mean))]}
+    assert any("Runs without epochs" in note for note in drawing.notes) == (epochs == "none")
+
+
+def test_the_legend_has_no_part_that_no_bar_has() -> None:
+    parts = {"step_s": 1.0, "data_wait_s": 0.0, "h2d_s": 0.0004, "forward_s": 0.3996, "backward_s": 0.6}
+    with style.look(), memory_store([Run(step_parts=parts)]) as connection:
+        drawing = draw("steps", connection, Choice())
+    assert legend_names(drawing.figure) == {"forward", "backward"}
+    assert "At most 0.1 % of any step: data wait, copy to device." in drawing.notes
+    assert any(note.startswith("Not recorded: exposed communication, optimizer;") for note in drawing.notes)
+
+
 def test_startup_segments_end_when_the_slowest_rank_is_there() -> None:
     runs = [Run(world_size=4, repeat=repeat, phases=phase_times(4, repeat)) for repeat in range(3)]
     figure = figure_of("startup", runs)

@@ -108,6 +108,38 @@ def test_nothing_to_draw_says_why_and_what_to_type(
         assert part in str(caught.value)
 
 
+EPOCH = "INSERT INTO epochs (run_id, attempt, epoch, warmup, epoch_time_s, steps) SELECT run_id, 1, {}, 16 FROM runs"
+STEP = "INSERT INTO steps (run_id, attempt, rank, step, epoch, step_s) SELECT run_id, 1, 0, 0, {} FROM runs"
+WINDOW = (
+    'INSERT INTO windows (run_id, attempt, epoch, "window", metric, unit, n, median) '
+    "SELECT run_id, 1, {}, 0, 'step_s', 's', 1, 0.5 FROM runs"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded", "says"),
+    [
+        ("scaling", [EPOCH.format("1, false, NULL")], "1 recorded epochs, but no epoch_time_s"),
+        ("cross-site", [EPOCH.format("1, false, NULL")], "1 recorded epochs, but no epoch_time_s"),
+        ("scaling", [EPOCH.format("0, true, 5.0")], "1 timed warm-up epochs alone"),
+        (
+            "steps",
+            [STEP.format("0, NULL")],
+            "1 recorded steps, but neither step_s nor a part of it (data_wait_s, h2d_s",
+        ),
+        ("steps", [EPOCH.format("1, false, 5.0")], "1 recorded epochs, but no steps"),
+        ("steps", [EPOCH.format("0, true, 5.0"), WINDOW.format(0)], "1 timed steps in warm-up epochs alone"),
+    ],
+)
+def test_what_was_recorded_instead_is_said(name: str, recorded: list[str], says: str) -> None:
+    with memory_store([Run(epoch_time_s=None)]) as connection:
+        for statement in recorded:
+            connection.execute(statement)
+        with pytest.raises(NoData) as caught:
+            draw(name, connection, Choice())
+    assert f"none has recorded it: {says}" in str(caught.value)
+
+
 def test_one_site_is_not_enough_for_cross_site() -> None:
     with (
         memory_store(ladder([4, 8])) as connection,
@@ -139,7 +171,7 @@ def test_every_query_runs_on_the_real_views(real_store: Path) -> None:
 
 def test_the_tests_own_store_has_the_real_columns(real_store: Path) -> None:
     with open_store(real_store, write=False) as connection, memory_store([]) as ours:
-        for table in ("runs", "jobs", "epochs", "windows", "phases", "startup", "scaling"):
+        for table in ("runs", "jobs", "epochs", "windows", "steps", "phases", "startup", "scaling"):
             assert columns(ours, table).items() <= columns(connection, table).items(), table
 
 
