@@ -40,7 +40,7 @@ final one appears. Broken records are set aside and make the exit code 1; the re
     "--rebuild", is_flag=True, help="Make a new store from ledger and records and put it in the old one's place."
 )
 @wait_option
-@click.option("--force", is_flag=True, help="With --rebuild: also when records of the old store are gone.")
+@click.option("--force", is_flag=True, help="With --rebuild: also when records of the old store are gone or damaged.")
 def collect(context: Context, selection: Selection, rebuild: bool, wait_s: float, force: bool) -> None:
     """Bring records into the store."""
     if rebuild and not selection.empty:

@@ -23,7 +23,7 @@ from campaign.store.db import check_replaceable, open_store, remove_leftovers, r
 from campaign.store.ingest import Ingested, Known, forget_rejects, ingest, known_records
 from campaign.store.ledgercopy import Attempt
 from campaign.store.migrate import fact
-from campaign.store.recordfile import RECORD_FILE, Found, partial_signature, read_final, read_partial
+from campaign.store.recordfile import RECORD_FILE, Found, attempt_of, partial_signature, read_final, read_partial
 from campaign.store.scan import Candidate, Scan, find_records
 from campaign.store.tablefile import BadRecord
 
@@ -32,6 +32,8 @@ BATCH_ROWS = 4_000_000
 _REBUILD = "rebuild"
 READERS = 4
 """Threads that check records: hashing and shared storage both wait most of the time."""
+TOLD = 3
+"""Records that a message names."""
 READ_AHEAD = 16
 """Records that are in memory before they go into a batch."""
 
@@ -222,6 +224,7 @@ def _rebuild(work: _Work, store: Path) -> None:
 
 
 def _refuse_to_lose(store: Path, new: Path, work: _Work) -> None:
+    """Raise BadInput when final records of the old store are in the new one no more: away, or set aside as damaged."""
     try:
         old = _look(store, work).known
     except NotNow:
@@ -229,16 +232,33 @@ def _refuse_to_lose(store: Path, new: Path, work: _Work) -> None:
     except CampaignError:
         return  # damaged, or not a store at all: nothing in it that could be kept
     now = _look(new, work).known
-    missing = [Path(known.path) for key, known in old.items() if known.final and key not in now]
-    if missing:
-        some = ", ".join(str(path) for path in missing[:3])
-        raise BadInput(
-            Problem(
-                f"{len(missing)} of {len(old)} records in the store are no longer on disk ({some}); it stays as it is",
-                str(store),
-                hint="mount the run root, or accept the loss: campaign collect --rebuild --force",
-            )
+    lost = {key: Path(known.path) for key, known in old.items() if known.final and key not in now}
+    damaged = [reject for reject in work.report.rejects if _record_of(reject.path) in lost]
+    gone = [lost[key] for key in lost.keys() - {_record_of(reject.path) for reject in damaged}]
+    hint = "campaign collect --rebuild --force"
+    problems = [
+        Problem(
+            f"{reason}; the store has this record from before it was damaged, and stays as it is",
+            path,
+            hint=f"put the folder back as it was, or give the record up (it is then set aside): {hint}",
         )
+        for path, reason in damaged[:TOLD]
+    ]
+    if len(damaged) > TOLD:
+        message = f"{len(damaged) - TOLD} more of {len(old)} records in the store are damaged on disk"
+        problems.append(Problem(message, str(store), hint=f"{hint} sets them aside"))
+    if gone:
+        some = ", ".join(str(path) for path in sorted(gone)[:TOLD])
+        message = f"{len(gone)} of {len(old)} records in the store are no longer on disk ({some}); it stays as it is"
+        problems.append(Problem(message, str(store), hint=f"mount the run root, or accept the loss: {hint}"))
+    if problems:
+        raise BadInput(problems)
+
+
+def _record_of(path: str) -> tuple[str, int] | None:
+    """(run_id, attempt) of a record's folder."""
+    named = attempt_of(Path(path).name)
+    return None if named is None else (Path(path).parent.name, named[0])
 
 
 def _look(store: Path, work: _Work) -> _State:

@@ -538,6 +538,68 @@ def test_rebuild_finds_records_that_moved_with_their_run_root(world: World, tmp_
     assert collect(world, world.store, rebuild=True).final == 1
 
 
+@pytest.mark.parametrize(
+    ("break_it", "reason"),
+    [
+        (write("record.json", b"junk"), "record.json is not JSON (cut or damaged)"),
+        (write("epochs.parquet", b"junk"), "epochs.parquet has 4 bytes, record.json says"),
+        (remove("record.json"), "there is no record.json"),
+    ],
+    ids=["junk-record-json", "junk-table", "no-record-json"],
+)
+def test_rebuild_names_a_damaged_record_and_sets_it_aside_only_when_told_to(
+    world: World, break_it: Callable[[Path], None], reason: str
+) -> None:
+    """The store may have the last good copy; a record that is there is not called gone."""
+    world.measured("damaged")
+    world.measured("gone", repeat=1)
+    world.measured("good", repeat=2)
+    assert collect(world, world.store).final == 3
+    folder = world.run_dir("damaged") / "a1"
+    break_it(folder)
+    gone = world.run_dir("gone") / "a1"
+    shutil.rmtree(gone)
+    with pytest.raises(BadInput) as caught:
+        collect(world, world.store, rebuild=True)
+    first, second = caught.value.problems
+    assert first.file == str(folder)
+    assert first.message.startswith(reason)
+    assert "no longer on disk" not in first.message
+    assert "1 of 3 records in the store are no longer on disk" in second.message
+    assert str(gone) in second.message
+    assert str(folder) not in second.message
+    assert query(world, "SELECT count(DISTINCT run_id) FROM epochs") == [(3,)]
+    report = collect(world, world.store, rebuild=True, force=True)
+    assert report.final == 1
+    [(path, why)] = query(world, "SELECT path, reason FROM rejects")
+    assert (path, why.startswith(reason)) == (str(folder), True)
+    assert query(world, "SELECT DISTINCT run_id FROM epochs") == [(full_id("good"),)]
+
+
+def test_rebuild_takes_the_good_copy_of_a_damaged_record(world: World, tmp_path: Path) -> None:
+    world.measured("r")
+    assert collect(world, world.store).final == 1
+    shutil.copytree(world.run_root, tmp_path / "copy")
+    write("record.json", b"junk")(world.run_dir("r") / "a1")
+    world.extra_roots["beta"] = tmp_path / "copy"
+    report = collect(world, world.store, rebuild=True)
+    assert (report.final, len(report.rejects)) == (1, 1)
+
+
+def test_many_damaged_records_are_counted(world: World) -> None:
+    for index in range(5):
+        world.measured(f"r{index}", repeat=index)
+    assert collect(world, world.store).final == 5
+    for index in range(5):
+        write("record.json", b"")(world.run_dir(f"r{index}") / "a1")
+    with pytest.raises(BadInput) as caught:
+        collect(world, world.store, rebuild=True)
+    assert [problem.message.startswith("record.json is not JSON") for problem in caught.value.problems] == [
+        True, True, True, False
+    ]  # fmt: skip
+    assert caught.value.problems[-1].message == "2 more of 5 records in the store are damaged on disk"
+
+
 def test_rebuild_takes_no_records_of_runs_that_others_planned(world: World) -> None:
     """A group may share one run root."""
     world.measured("mine")
