@@ -145,6 +145,15 @@ class Project:
             data=self._place(site, "data", data) if data else self.root / "data",
         )
 
+    def run_root_filesystem(self, site: Site) -> tuple[str, Path] | None:
+        """Name and path of the file system that the run root names (`scratch:campaign`); None when it is a path."""
+        own = self.config.paths.get(site.name)
+        text = (own.run_root if own is not None else None) or site.paths.run_root or ""
+        name, colon, _ = text.partition(":")
+        if text.startswith("/") or not colon:
+            return None
+        return name, self._place(site, "run_root", f"{name}:")
+
     def _place(self, site: Site, key: str, text: str) -> Path:
         name, colon, folder = text.partition(":")
         if text.startswith("/") or not colon:

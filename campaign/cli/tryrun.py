@@ -183,11 +183,13 @@ def _queued(asked: _Asked, ledger: Ledger) -> None:
 def _new_run(asked: _Asked, ledger: Ledger) -> PlannedRun:
     from campaign.plan.store import save_plan
     from campaign.submit import tryout
+    from campaign.submit.guard import guard_cluster, known_clusters
 
     drawer = asked.drawer
     plan = tryout.plan_try(drawer, asked.request)
     _check_cap(asked.context.project, plan)
     site = drawer.load_site(asked.request.site)
+    guard_cluster(site, known_clusters(drawer, ledger, site))
     tryout.sweep(drawer, site)
     drawer.make_place(site)
     save_plan(drawer, plan)

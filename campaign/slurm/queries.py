@@ -216,12 +216,26 @@ _REFUSAL = re.compile(
 )
 
 
+_NO_CLUSTER = re.compile(
+    r"Could not establish a configuration source|Unable to process configuration file|failed to fetch config|"
+    r"DNS SRV lookup failed|cannot stat file|: command not found"
+)
+
+
+def no_cluster_here(stderr: str) -> bool:
+    """True when one of Slurm's programs says that this machine belongs to no cluster: it never asked a controller."""
+    return _NO_CLUSTER.search(stderr) is not None
+
+
 def classify_refusal(stderr: str) -> str:
-    """Why sbatch failed: `limit` (later will do), `refused` (it says itself that nothing was queued), else `uncertain`.
+    """Why sbatch failed: `limit` (later will do), `refused` (it says itself that nothing was queued), `no cluster` (no
+    controller was asked), else `uncertain`.
 
     "job submit limit, user's size and/or time limits" names several causes at once, so only a limit's own name counts
     where one is given.
     """
+    if no_cluster_here(stderr):
+        return "no cluster"
     if _NO_ANSWER.search(stderr):
         return "uncertain"
     names = re.findall(r"\b(?:QOS|Assoc)\w+Limit\b", stderr)

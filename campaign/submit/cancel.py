@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from sqlite3 import Row
 from typing import TYPE_CHECKING
 
-from campaign.errors import BadInput, Problem
+from campaign.errors import CampaignError, Problem
 from campaign.slurm import commands
 from campaign.submit import outcome, states
-from campaign.submit.guard import guard_cluster
+from campaign.submit.guard import Known, guard_cluster
 from campaign.submit.ledger import Ledger, now
 from campaign.submit.local import cancel_local
 from campaign.submit.refresh import ACTIVE_JOBS
@@ -85,8 +85,8 @@ def _cancel_slurm(project: Project, jobs: list[Row], report: CancelReport) -> No
     """One scancel per job name and 500 elements: with the name, a job id that was handed out again is left alone."""
     site = project.load_site(jobs[0]["site"])
     try:
-        guard_cluster(site, {job["cluster"] for job in jobs if job["cluster"]})
-    except BadInput as error:
+        guard_cluster(site, Known(frozenset(job["cluster"] for job in jobs if job["cluster"])))
+    except CampaignError as error:
         report.failed.extend(error.problems)
         return
     known = [job for job in jobs if job["job_id"] is not None]

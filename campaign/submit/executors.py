@@ -34,7 +34,7 @@ QUEUE_START_S = 60
 
 
 class Refused(CampaignError):
-    """sbatch said no; nothing was queued. `limit` is True for a submit limit, where later will do."""
+    """sbatch said no, or couldn't ask; nothing was queued. `limit` is True where later (or elsewhere) will do."""
 
     def __init__(self, problem: Problem, *, limit: bool) -> None:
         super().__init__(problem)
@@ -188,11 +188,11 @@ def _explain(error: Exception, batch: Batch, site: Site, *, sent: bool) -> Campa
         return Refused(Problem(f"{command}: the script can't be written: {text}", str(batch.submit_dir),
                                key="paths.run_root", hint="make room, or set paths.run_root in campaign.yaml"),
                        limit=False)  # fmt: skip
-    if code == MISSING:
-        return Refused(Problem(f"{command}: sbatch is not installed here", value=text,
-                               hint="submit on a login node of the site; `campaign doctor` says what is here"),
-                       limit=False)  # fmt: skip
     kind = classify_refusal(text) if code in REFUSING else "uncertain"
+    if code == MISSING or kind == "no cluster":
+        return Refused(Problem(f"{command}: this is no login node of {site.name}: {text or 'no sbatch here'}",
+                               hint="submit on a login node of the site; `campaign doctor` says what is here"),
+                       limit=True)  # fmt: skip
     if kind == "uncertain":
         return Uncertain(Problem(f"{command}: no clear answer: {text or f'exit {code}'}",
                                  hint="campaign submit  (looks the tag up first)"))  # fmt: skip

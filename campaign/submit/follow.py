@@ -41,6 +41,7 @@ def follow(
     warned: set[str] = set()
     total = SubmitReport()
     full: dict[str, tuple[float, int]] = {}
+    away: dict[str, float] = {}
     view = overview(ledger, run_ids)
     while True:
         for warning in refresh(project, ledger).warnings:
@@ -51,8 +52,13 @@ def follow(
         ended = view.total - view.active - view.count("planned")
         waiting = {site for site, (until, was) in full.items() if time.monotonic() < until and ended == was}
         wanted = [run_id for run_id in run_ids if run_id not in total.not_again]
-        report = submit(project, ledger, wanted, note=note, skip=waiting)
+        # a controller that is away is asked again now and then, as long as others run
+        silent = {site for site, until in away.items() if time.monotonic() < until}
+        report = submit(project, ledger, wanted, note=note, skip=waiting | silent)
         full.update({site: (time.monotonic() + LIMIT_PAUSE_S, ended) for site in report.full_sites})
+        away.update({site: time.monotonic() + LIMIT_PAUSE_S for site in report.away})
+        if silent:
+            report.uncertain = report.uncertain or total.uncertain
         _remember(total, report)
         view = overview(ledger, run_ids)
         show(view)
@@ -68,6 +74,7 @@ def _remember(total: SubmitReport, report: SubmitReport) -> None:
     total.refused += report.refused
     total.changed += report.changed
     total.not_again |= report.not_again
+    total.advice += [line for line in report.advice if line not in total.advice]
     total.held, total.limited, total.uncertain = report.held, report.limited, report.uncertain
 
 

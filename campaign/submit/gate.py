@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from sqlite3 import Row
@@ -22,9 +23,18 @@ class Held:
     gate_state: str
 
     @property
+    def failed(self) -> bool:
+        """True when the gate has ended and can't release them."""
+        return self.gate_state in FINAL and self.gate_state != "done"
+
+    def as_of(self, ledger: Ledger) -> Held:
+        """The same with the gate's state as it is now: it may have been queued meanwhile."""
+        return dataclasses.replace(self, gate_state=ledger.states([self.gate_run])[self.gate_run])
+
+    @property
     def message(self) -> str:
         """Why they wait and what releases them."""
-        if self.gate_state in FINAL:
+        if self.failed:
             return (
                 f"{self.study} on {self.site}: the gate run {self.gate_run} ended as {self.gate_state}; "
                 f"{number(self.count, 'run')} held. See `campaign show {self.gate_run}`, mend it, "

@@ -9,6 +9,7 @@ from typing import Any
 
 from campaign.errors import BadInput, Problem
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,11 @@ class Selection:
     studies: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     where: str | None = None
+
+    @property
+    def names_runs(self) -> bool:
+        """True when plan, runs or a condition are given: which runs, and not only where and of which study."""
+        return bool(self.plan or self.runs or self.where)
 
     @property
     def empty(self) -> bool:
@@ -45,6 +51,51 @@ def select_runs(ledger: Ledger, selection: Selection) -> list[str]:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     ids = [row["run_id"] for row in ledger.query(f"SELECT run_id FROM runs{where}", values)]
     return _filter(ledger, ids, selection.where) if selection.where else ids
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """Planned runs of older plans made with `--set`, which `submit` leaves out unless they are asked for."""
+
+    runs: int
+    plans: tuple[str, ...]
+    """Newest first."""
+
+    @property
+    def message(self) -> str:
+        """What stays, and what takes it."""
+        what = number(len(self.plans), "older plan")
+        stay = "stays" if self.runs == 1 else "stay"
+        shown = ", ".join(self.plans[:3]) + (", ..." if len(self.plans) > 3 else "")
+        return (
+            f"{number(self.runs, 'run')} of {what} made with --set {stay} planned ({shown}): "
+            "--plan ID takes one, --all takes them"
+        )
+
+
+_MEANT = (
+    "attempts > 0 OR run_id IN (SELECT run_id FROM plan_runs JOIN plans USING (plan_id) WHERE overrides = '{}' "
+    "OR plan_id = (SELECT plan_id FROM plans ORDER BY created DESC, seq DESC LIMIT 1))"
+)
+"""Runs that a plain `submit` means: of plans made without --set, of the newest plan, and those to be tried again."""
+
+
+def leave_out_explored(ledger: Ledger, ids: Sequence[str]) -> tuple[list[str], Explored | None]:
+    """Split off the planned runs that only older plans made with `--set` have: points that somebody looked at."""
+    wanted = set(ids)
+    left = [
+        row
+        for row in ledger.query(
+            "SELECT run_id, plan_id FROM runs JOIN plans USING (plan_id) WHERE state = 'planned' AND superseded_by "
+            f"IS NULL AND NOT ({_MEANT}) ORDER BY created DESC, seq DESC"
+        )
+        if row["run_id"] in wanted
+    ]
+    if not left:
+        return list(ids), None
+    out = {row["run_id"] for row in left}
+    plans = tuple(dict.fromkeys(row["plan_id"] for row in left))
+    return [run_id for run_id in ids if run_id not in out], Explored(len(left), plans)
 
 
 def _check_names(ledger: Ledger, selection: Selection) -> None:

@@ -26,6 +26,7 @@ from campaign.plan.build import build_plan, plan_id
 from campaign.plan.order import smallest
 from campaign.project import Project, SitePaths
 from campaign.slurm.durations import format_duration
+from campaign.submit.guard import guard_run_root
 from campaign.submit.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ class Drawer(Project):
         return dataclasses.replace(paths, run_root=paths.run_root / "try")
 
     def make_place(self, site: Site) -> None:
-        """The run root. On the local site its slots are the project's: a try must not disturb a measurement."""
+        """The run root. On the local site its slots are the project's: a try must not disturb a measurement.
+
+        Raises NotMounted where the site's file system isn't here.
+        """
+        guard_run_root(self, site)
         root = self.site_paths(site).run_root
         root.mkdir(parents=True, exist_ok=True)
         if site.local:

@@ -163,8 +163,8 @@ def test_another_site_s_cluster_is_refused(cluster: Cluster, testbed: Testbed, s
     path = shared / "p" / "sites" / "juwels.yaml"
     path.write_text(re.sub(r"cluster_name: \S+", "cluster_name: juwels", path.read_text()))
     cli("plan", "juwels", "--study", "t", cwd=shared / "p", code=0)
-    refused = cli("submit", cwd=shared / "p", code=2)
-    assert "cluster 'vega'" in refused.stderr
+    refused = cli("submit", "--site", "juwels", cwd=shared / "p", code=2)
+    assert "cluster `vega`" in refused.stderr
     conf = {"CAMPAIGN_SLURM_CONF_JUWELS": str(testbed.cluster("juwels").slurm_conf)}
     cli("run", "juwels", "--study", "t", "--no-plots", cwd=shared / "p", env=conf, code=0)
 
@@ -187,7 +187,7 @@ def test_the_caller_s_job_does_not_leak_into_the_new_one(cluster: Cluster, share
 def test_a_controller_that_is_away_changes_nothing(
     own_testbed: Testbed, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """slurmctld down: states stay as they were, with their age; submit leaves nothing half-done."""
+    """slurmctld down: states stay as they were, with their age; submit queues nothing and leaves nothing half-done."""
     cluster = own_testbed.cluster("vega")
     monkeypatch.setenv("SLURM_CONF", str(cluster.slurm_conf))
     folder = cluster.shared / "away"
@@ -206,5 +206,4 @@ def test_a_controller_that_is_away_changes_nothing(
     assert "no clear answer" in away.stderr
     own_testbed.ctld_start("vega")
     (folder / "go").touch()
-    # the intent that had no answer stays until its grace is over; what ran is done
-    wait_for(lambda: counts(cli, folder) == {"submitting": 1, "done": 1}, what=lambda: str(counts(cli, folder)))
+    wait_for(lambda: counts(cli, folder) == {"planned": 1, "done": 1}, what=lambda: str(counts(cli, folder)))
