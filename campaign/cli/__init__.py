@@ -4,11 +4,21 @@ Start-up stays instant on a cold parallel file system: this module imports click
 row of `COMMANDS`; its module is imported when the command runs, never for `campaign --help`.
 """
 
+# ruff: noqa: E402  what Ctrl-C does is settled before anything else is imported
+
 from __future__ import annotations
+
+import signal
+import sys
+
+# Ctrl-C while modules are still being imported ends the command like any other, without a traceback; `main` takes it
+# over. Only where this is the command itself: programs that import it keep their handler, and nohup's stays ignored.
+_ITSELF = "".join(sys.argv[:1]).endswith(("/campaign", "/campaign/__main__.py"))
+if _ITSELF and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -110,6 +120,8 @@ def main() -> None:
     """Entry point of the `campaign` command: the contract's exit codes, 130 for Ctrl-C wherever it strikes."""
     _speak_utf8()
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if "--json" in sys.argv[1:]:
             from campaign.cli.usage import main_json
 
@@ -123,6 +135,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; nothing is lost: repeat the command to go on", err=True)
         sys.exit(EXIT_INTERRUPTED)
+    finally:
+        if _ITSELF and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python tidies up
     sys.exit(code if isinstance(code, int) else 0)
 
 

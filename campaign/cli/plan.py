@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, flags
-from campaign.cli.plantext import budget_line, diff_lines, point_key, prices, print_points, print_problems
+from campaign.cli.plantext import budget_line, diff_lines, point_key, prices, print_points, print_problems, standing
 from campaign.errors import EXIT_BAD_INPUT, Problem
 from campaign.words import count as number
 
@@ -58,6 +58,7 @@ def plan(
     SITE is a site file or the name of one; without it, the sites of campaign.yaml. Nothing is queued. The plan is kept
     under its id, and planning the same again gives the same plan and the same runs.
     """
+    from campaign.cli.progress import Progress
     from campaign.plan.build import build_plan, save_plan
     from campaign.plan.overrides import parse_overrides
     from campaign.submit.ledger import Ledger
@@ -67,10 +68,15 @@ def plan(
     note = context.note if context.verbose else (lambda _: None)
     with Ledger.open(project.ledger_path) as ledger:
         values = parse_overrides(overrides)
-        made = build_plan(project, sites, studies or None, values, context.account, pilots=pilots(ledger), note=note)
+        progress = Progress(context)
+        made = build_plan(
+            project, sites, studies or None, values, context.account,
+            pilots=pilots(ledger), note=note, progress=progress,
+        )  # fmt: skip
         older = _older(context, ledger, made, against) if show_diff or against else None
-        path = save_plan(project, made)
-        added = ledger.add_plan(made)
+        path = save_plan(project, made, progress)
+        added = ledger.add_plan(made, progress)
+        progress.end()
         told = _Told(context, ledger, made, added, older)
     scripts = _scripts(context, made) if show_script else None
     context.data = _data(context, told, project.shown(path), scripts)
@@ -96,8 +102,12 @@ class _Told:
         self.plan = plan
         self.added = added
         known = (plan, older) if older is not None else (plan,)
-        self.states = ledger.states({run.run_id for one in known for run in one.runs})
+        # runs that the ledger has only just heard of are planned, and needn't be asked for
+        new = older is None and not added.known
+        self.states = {} if new else ledger.states({run.run_id for one in known for run in one.runs})
         self.to_run = still_to_run(plan.runs, self.states)
+        self.totals = totals(plan.runs, self.to_run)
+        self.unpriced = _unpriced(context, self.to_run)
         state = budget(config, ledger)
         wanted = sum(run.price.gpu_h or 0.0 for run in self.to_run)
         self.budget = {**dataclasses.asdict(state), "planned_gpu_h": wanted, "share": state.share(wanted)}
@@ -131,7 +141,7 @@ def _data(context: Context, told: _Told, path: str, scripts: Any) -> dict[str, A
         "path": path,
         "sites": list(plan.sites),
         "studies": list(plan.studies),
-        "totals": totals(plan.runs, told.to_run),
+        "totals": told.totals,
         "budget": told.budget,
         "ledger": dataclasses.asdict(told.added),
         "unknown": [problem.to_json() for problem in unknown],
@@ -166,6 +176,12 @@ def totals(runs: Sequence[PlannedRun], to_run: Sequence[PlannedRun]) -> dict[str
     }
 
 
+def _unpriced(context: Context, to_run: Sequence[PlannedRun]) -> list[str]:
+    """Sites of which nobody knows what they charge in; a machine of one's own charges nothing."""
+    sites = dict.fromkeys(run.site for run in to_run if run.price.site_units is None)
+    return [name for name in sites if not context.project.load_site(name).local]
+
+
 def _scripts(context: Context, plan: Plan) -> list[dict[str, str]]:
     from campaign.submit.script import render
 
@@ -180,9 +196,14 @@ def _scripts(context: Context, plan: Plan) -> list[dict[str, str]]:
 
 
 def _next(told: _Told) -> str | None:
+    from campaign.slurm.states import FINAL
+
     if told.to_run:
         return f"campaign submit --plan {told.plan.plan_id}"
-    return "campaign status" if any(run.can_run for run in told.plan.runs) else None
+    states = {told.states.get(run.run_id) for run in told.plan.runs if run.can_run}
+    if states & (FINAL - {"done"}):
+        return f"campaign retry --plan {told.plan.plan_id}"
+    return "campaign status" if states else None
 
 
 def _split(told: _Told) -> tuple[list[Problem], list[Problem]]:
@@ -228,7 +249,7 @@ def _tell(context: Context, told: _Told, strict: bool) -> None:
 
 def _summary(told: _Told) -> Iterator[str]:
     plan, added = told.plan, told.added
-    total = totals(plan.runs, told.to_run)
+    total = told.totals
     parts = [f"plan {plan.plan_id}: {number(total['runs'], 'run')} of {number(total['points'], 'point')}"]
     if total["cannot_run"]:
         parts.append(f"{total['cannot_run']} can't run")
@@ -237,7 +258,10 @@ def _summary(told: _Told) -> Iterator[str]:
     if added.superseded:
         parts.append(f"{added.superseded} of an older plan dropped")
     yield "; ".join(parts)
-    yield prices(total)
+    if told.to_run:
+        yield prices(total, told.unpriced)
+    elif total["can_run"]:
+        yield f"nothing left to run: {standing(plan.runs, told.states)}"
     if line := budget_line(told.budget):
         yield line
     going = _next(told)

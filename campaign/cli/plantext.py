@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -104,14 +106,23 @@ def print_problems(context: Context, problems: Sequence[Problem], label: str, co
         click.echo(f"... {len(problems) - len(shown)} more: -v lists them", err=True)
 
 
-def prices(total: Mapping[str, Any]) -> str:
-    """The price line: what the runs that are still to be made cost at most."""
-    if not total["to_run"]:
-        return "nothing left to run: every run of this plan is done or on its way"
+def standing(runs: Sequence[PlannedRun], states: Mapping[str, str]) -> str:
+    """Where runs of which none is left to submit stand: `8 done, 2 on their way, 1 failed`."""
+    from campaign.slurm.states import ACTIVE
+
+    words = ["on the way" if (state := states[run.run_id]) in ACTIVE else state for run in runs if run.can_run]
+    return ", ".join(f"{count:,} {word}" for word, count in Counter(words).most_common())
+
+
+def prices(total: Mapping[str, Any], unpriced: Sequence[str] = ()) -> str:
+    """The price line: what the runs that are still to be made cost at most. `unpriced`: sites of unknown units."""
+    said = {"gpu-h": total["gpu_h"], "node-h": total["node_h"]}
     parts = [f"{amount(total['gpu_h'])} GPU-h", f"{amount(total['node_h'])} node-h"]
-    parts += [
-        f"{amount(units)} {key.split(': ')[1]} on {key.split(': ')[0]}" for key, units in total["site_units"].items()
-    ]
+    for key, units in total["site_units"].items():
+        site, unit = key.split(": ")
+        if not math.isclose(units, said.get(unit, math.inf)):
+            parts.append(f"{amount(units)} {unit} on {site}")
+    parts += [f"{site}'s own unit: unknown" for site in unpriced]
     return (
         f"at most {', '.join(parts)}, {total['files']:,} files on shared storage for {number(total['to_run'], 'run')} "
         "(each at its whole walltime; metadata operations not measured)"

@@ -49,8 +49,13 @@ def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], over
     ended = {row["run_id"]: row["state"] for row in rows}
     for reason in dict.fromkeys(row["reason"] for row in rows if row["state"] == "done" and row["reason"]):
         context.warn(reason)
+    for line in report.advice:
+        context.note(line)
     for held in report.held:
-        context.warn(Problem(held.message))
+        if held.failed:
+            context.warn(held.message)
+        else:
+            context.note(held.message)
     for problem in [*report.changed, *report.refused]:
         context.fail(problem, exit_code=EXIT_BAD_INPUT)
     for problem in [*report.limited, *report.uncertain]:
@@ -91,15 +96,18 @@ def _to_the_end(
 def _planned(
     context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str]
 ) -> Plan:
+    from campaign.cli.progress import Progress
     from campaign.plan.build import build_plan, save_plan
     from campaign.plan.overrides import parse_overrides
     from campaign.submit.pilots import pilots
 
+    progress = Progress(context)
     plan = build_plan(
         context.project, list(sites), list(studies) or None, parse_overrides(overrides), context.account,
-        pilots=pilots(ledger),
+        pilots=pilots(ledger), progress=progress,
     )  # fmt: skip
-    save_plan(context.project, plan)
+    save_plan(context.project, plan, progress)
+    progress.end()
     return plan
 
 

@@ -19,6 +19,7 @@ from campaign.plan.maker import Part, Pilots, RunMaker
 from campaign.plan.merge import merge
 from campaign.plan.model import Plan, PlannedRun, SourceFile
 from campaign.plan.order import repeated, smallest
+from campaign.plan.progress import Progress, counted, silent
 from campaign.plan.store import load_plan, save_plan
 from campaign.project import Project, SitePaths, sha256_of
 from campaign.site import Site
@@ -37,6 +38,7 @@ def build_plan(
     *,
     pilots: Pilots = lambda site, series: (),
     note: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Plan:
     """The plan of these sites (files or names) and studies (default: those that each site lists).
 
@@ -45,7 +47,7 @@ def build_plan(
     the plan, with its reasons in `problems`.
     """
     overrides = dict(overrides or {})
-    builder = _Builder(project, overrides, account, pilots, note)
+    builder = _Builder(project, overrides, account, pilots, note, progress)
     for site, names in builder.chosen(sites, studies):
         for name in names:
             builder.add(site, name)
@@ -90,12 +92,14 @@ class _Builder:
         account: str | None,
         pilots: Pilots,
         note: Callable[[str], None],
+        progress: Progress,
     ) -> None:
         self.project = project
         self.overrides = overrides
         self.account = account
         self.pilots = pilots
         self.note = note
+        self.progress = progress
         self.runs: dict[str, PlannedRun] = {}
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
@@ -216,7 +220,7 @@ class _Builder:
         self.warnings += [*stray.of_axes(study), *barren(study, found)]
         if maker.data.warning:
             self._unseen.setdefault((site.name, study.data.name if study.data else None), maker.data.warning)
-        parts = maker.parts(found, self.pilots)
+        parts = maker.parts(found, self.pilots, self.progress)
         self.warnings += maker.unknowns
         self._keep(maker, parts)
 
@@ -266,7 +270,8 @@ class _Builder:
         if first_index is not None:
             ids.insert(0, ids.pop(first_index))
         opened: set[int | None] = set()
-        for place, run_id in enumerate(ids):
+        what = f"planning {study.name} on {maker.site.name}"
+        for place, run_id in enumerate(counted(ids, self.progress, what, "runs")):
             gate = first_index is not None and place == 0
             if study.gate and study.pack == "serial":
                 gate = own[run_id][0].ladder is not None and own[run_id][0].ladder not in opened

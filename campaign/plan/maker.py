@@ -18,6 +18,7 @@ from campaign.plan.ladder import Ladder, Rung, ladders
 from campaign.plan.model import PlannedRun, Price
 from campaign.plan.order import smallest
 from campaign.plan.price import price
+from campaign.plan.progress import Progress, counted
 from campaign.plan.shape import Shape, Shaper, batches
 from campaign.plan.walltime import PILOT_S, WAITS, Pilot, estimate
 from campaign.slurm.durations import format_duration
@@ -98,11 +99,13 @@ class RunMaker:
             **chosen,
         }
 
-    def parts(self, found: Sequence[Point], pilots: Pilots) -> list[Part]:
+    def parts(self, found: Sequence[Point], pilots: Pilots, progress: Progress) -> list[Part]:
         """All points with their resources, prices and problems. `pilots`: what was measured of a series."""
-        if self.study.walltime != "auto":
-            return [self._part(point, int(self.study.walltime)) for point in found]
-        return self._timed([self._part(point, self._pilot_s()) for point in found], pilots)
+        auto = self.study.walltime == "auto"
+        walltime_s = self._pilot_s() if auto else int(self.study.walltime)
+        what = f"checking {self.study.name} on {self.site.name}"
+        parts = [self._part(point, walltime_s) for point in counted(found, progress, what, "points")]
+        return self._timed(parts, pilots) if auto else parts
 
     def _pilot_s(self) -> int:
         """Walltime of a run that nothing is known of."""

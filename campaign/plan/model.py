@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from campaign.errors import Problem
@@ -132,8 +133,8 @@ class PlannedRun:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; `from_json` gives the same run back. Mappings are shared with the run, not copied."""
-        data = {name: getattr(self, name) for name in _RUN_FIELDS}
-        data["price"] = {name: getattr(self.price, name) for name in _PRICE_FIELDS}
+        data = dict(zip(_RUN_FIELDS, _RUN_VALUES(self), strict=True))
+        data["price"] = dict(zip(_PRICE_FIELDS, _PRICE_VALUES(self.price), strict=True))
         data["problems"] = [problem.to_json() for problem in self.problems]
         return data
 
@@ -148,8 +149,11 @@ class PlannedRun:
         return cls(**data)
 
 
+# one call for all fields: a plan may have 100,000 runs
 _PRICE_FIELDS = tuple(entry.name for entry in dataclasses.fields(Price))
+_PRICE_VALUES = attrgetter(*_PRICE_FIELDS)
 _RUN_FIELDS = tuple(entry.name for entry in dataclasses.fields(PlannedRun))
+_RUN_VALUES = attrgetter(*_RUN_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

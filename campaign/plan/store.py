@@ -9,10 +9,13 @@ from pathlib import Path
 
 from campaign.errors import BadInput, Problem
 from campaign.plan.model import Plan
+from campaign.plan.progress import Progress, counted, silent
 from campaign.project import Project
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
-def save_plan(project: Project, plan: Plan) -> Path:
+
+def save_plan(project: Project, plan: Plan, progress: Progress = silent) -> Path:
     """Write the plan; one run a line. Raises `BadInput` when the project can't be written."""
     path = project.plans_dir / f"{plan.plan_id}.json"
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -22,9 +25,9 @@ def save_plan(project: Project, plan: Plan) -> Path:
         with part.open("w", encoding="utf-8") as file:
             # streamed: a plan of 100,000 runs has 150 MB of text
             file.write(f'{head[:-1]}, "runs": [')
-            for index, run in enumerate(plan.runs):
+            for index, run in enumerate(counted(plan.runs, progress, "writing the plan", "runs")):
                 file.write(",\n" if index else "\n")
-                file.write(json.dumps(run.to_json(), ensure_ascii=False, separators=(",", ":")))
+                file.write(_ENCODER.encode(run.to_json()))
             file.write("\n]}\n")
             file.flush()
             os.fsync(file.fileno())

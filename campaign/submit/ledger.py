@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from campaign.errors import BadInput, NotNow, Problem
 from campaign.plan.model import Plan, PlannedRun
+from campaign.plan.progress import Progress, counted, silent
 
 SCHEMA = 2
 """2: the tables `charges` and `origins`. An older ledger is brought up when it is opened."""
@@ -73,6 +74,8 @@ class Ledger:
         ledger = cls(connection, path)
         with ledger._explained():
             connection.execute("PRAGMA synchronous=FULL")
+            # KiB: run ids are hashes, so the index of a large plan is written and read all over the place
+            connection.execute("PRAGMA cache_size=-131072")
             ledger._prepare(write)
         return ledger
 
@@ -145,7 +148,7 @@ class Ledger:
 
     # -- plans -------------------------------------------------------------------------------------------------------
 
-    def add_plan(self, plan: Plan) -> AddReport:
+    def add_plan(self, plan: Plan, progress: Progress = silent) -> AddReport:
         """Take the plan's runs that can run. Known runs keep state and attempts and move to this plan."""
         runs = [run for run in plan.runs if run.can_run]
         ids = [run.run_id for run in runs]
@@ -160,7 +163,8 @@ class Ledger:
                 "INSERT OR REPLACE INTO plan_runs VALUES (?, ?, ?)",
                 [(plan.plan_id, run.run_id, run.order) for run in runs],
             )
-            db.executemany(_UPSERT_RUN, [_run_row(plan, run) for run in runs])
+            told = counted(runs, progress, "noting runs in the ledger", "runs")
+            db.executemany(_UPSERT_RUN, (_run_row(plan, run) for run in told))
             superseded = self._supersede(db, plan)
         return AddReport(
             new=len(ids) - len(known),
@@ -237,7 +241,10 @@ def _chunks(ids: Sequence[str], size: int = 900) -> Iterator[Sequence[str]]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 _RUN_COLUMNS = (

@@ -108,8 +108,59 @@ def test_a_plan_without_any_run_that_can_run_has_no_next_step(make_project: Make
     project = make_project()
     done = campaign(project, "tiny", "--set", "nodes=64")
     assert done.exit_code == 0
-    assert "nothing can be submitted" in done.stdout
+    plan_id = answer(project, "tiny", "--set", "nodes=64")["data"]["plan_id"]
+    assert done.stdout.splitlines()[-2:] == [
+        f"plan {plan_id}: 4 runs of 2 points; 4 can't run",
+        "nothing can be submitted: mend the above and plan again",
+    ]
     assert answer(project, "tiny", "--set", "nodes=64")["data"]["next"] is None
+
+
+def test_a_plan_with_nothing_left_says_where_its_runs_stand(make_project: Make) -> None:
+    project = make_project(study=PARTLY)
+    plan_id = answer(project, "tiny")["data"]["plan_id"]
+    with Ledger.open(project.ledger_path) as ledger, ledger.transaction() as db:
+        for state, places in (("done", (0, 1)), ("running", (2,)), ("failed", (3,))):
+            ids = [row["run_id"] for row in ledger.query("SELECT run_id FROM runs ORDER BY ord")]
+            db.executemany("UPDATE runs SET state = ? WHERE run_id = ?", [(state, ids[place]) for place in places])
+    lines = [line for line in campaign(project, "tiny").stdout.splitlines() if not line.startswith("so far: ")]
+    assert lines[-3:] == [
+        f"plan {plan_id}: 8 runs of 4 points; 4 can't run; 4 known from before, 2 of them done",
+        "nothing left to run: 2 done, 1 on the way, 1 failed",
+        f"next: campaign retry --plan {plan_id}",
+    ]
+
+
+# 2 strategies x 2 repeats x (1 + 2 + 4) nodes x half an hour: 14 node-hours, of 4 GPUs and 48 cores each
+PRICE_END = "120 files on shared storage for 12 runs (each at its whole walltime; metadata operations not measured)"
+
+
+@pytest.mark.parametrize(
+    ("billing", "words"),
+    [
+        ("{unit: node-h}", "at most 56 GPU-h, 14 node-h, "),
+        ("{unit: gpu-h}", "at most 56 GPU-h, 14 node-h, "),
+        ("{unit: gpu-h, per_node_hour: 2}", "at most 56 GPU-h, 14 node-h, 28 gpu-h on tiny, "),
+        ("{unit: core-h}", "at most 56 GPU-h, 14 node-h, 672 core-h on tiny, "),
+        ("{unit: null}", "at most 56 GPU-h, 14 node-h, tiny's own unit: unknown, "),
+    ],
+)
+def test_what_a_plan_costs_is_said_once(make_project: Make, billing: str, words: str) -> None:
+    project = make_project(changed(SITE, ("{unit: core-h, whole_nodes: true}", billing)))
+    assert words + PRICE_END in campaign(project, "tiny").stdout.splitlines()
+
+
+def test_a_share_of_the_node_hours_is_told_apart(make_project: Make) -> None:
+    billing = ("{unit: core-h, whole_nodes: true}", "{unit: node-h}")
+    other = changed(SITE, ("name: tiny", "name: other"), billing)
+    project = make_project(changed(SITE, billing), files={"sites/other.yaml": other})
+    price = "at most 112 GPU-h, 28 node-h, 14 node-h on tiny, 14 node-h on other, 240 files on shared storage"
+    assert price in campaign(project, "tiny", "other").stdout
+
+
+def test_a_local_site_has_no_unit(make_project: Make) -> None:
+    site = changed(SITE, ("kind: slurm", "kind: local"), ("{unit: core-h, whole_nodes: true}", "{unit: null}"))
+    assert "own unit" not in campaign(make_project(site), "tiny").stdout
 
 
 def test_what_nobody_knows_is_printed_as_unknown(make_project: Make) -> None:
