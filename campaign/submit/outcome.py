@@ -17,22 +17,25 @@ TOLD_TO_END = frozenset({"cancelled", "interrupted"})
 
 CLAIMED_BY = "claimed by"
 
+Job = Row | dict[str, Any]
+"""A row of the ledger's `jobs`, or one that was brought up to date."""
+
 Ending = tuple[dict[str, Any], dict[str, Any]]
 """(job values, run values)."""
 
 
-def run_dir(job: Row) -> Path:
+def run_dir(job: Job) -> Path:
     """Folder of the run: claims and attempts."""
     run_id: str = job["run_id"]
     return Path(job["submit_dir"]).parent.parent / "runs" / run_id[:2] / run_id
 
 
-def claimed(job: Row) -> bool:
+def claimed(job: Job) -> bool:
     """True when a head has begun this attempt."""
     return (run_dir(job) / f"claim.a{job['attempt']}").exists()
 
 
-def claim(job: Row) -> dict[str, Any] | None:
+def claim(job: Job) -> dict[str, Any] | None:
     """Who runs this attempt: the head's {host, pid, tag, job, ...}; None when nobody has begun; {} when unreadable."""
     path = run_dir(job) / f"claim.a{job['attempt']}"
     try:
@@ -44,7 +47,7 @@ def claim(job: Row) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else {}
 
 
-def record(job: Row) -> dict[str, Any] | None:
+def record(job: Job) -> dict[str, Any] | None:
     """The final record of this attempt; None when there is none or it can't be read (collect says why)."""
     try:
         data = json.loads((run_dir(job) / f"a{job['attempt']}" / "record.json").read_text(encoding="utf-8"))
@@ -53,7 +56,7 @@ def record(job: Row) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and data.get("state") in FINAL else None
 
 
-def from_record(job: Row) -> Ending | None:
+def from_record(job: Job) -> Ending | None:
     """The ending that the attempt's record tells, if there is one. It decides the run whichever job wrote it."""
     data = record(job)
     if data is None:
@@ -85,7 +88,7 @@ def from_record(job: Row) -> Ending | None:
     )
 
 
-def settle(job: Row, found: JobReport, state: str, fail_class: str | None, grace_s: float) -> Ending | None:
+def settle(job: Job, found: JobReport, state: str, fail_class: str | None, grace_s: float) -> Ending | None:
     """The ending of a job that its scheduler calls over. None: wait for the record a little longer.
 
     A record counts more than the scheduler's word, but for what a head can't know: why it was told to end.
@@ -118,7 +121,7 @@ def settle(job: Row, found: JobReport, state: str, fail_class: str | None, grace
 def without_record(state: str, fail_class: str | None, reason: str) -> Ending:
     """An ending nobody wrote down."""
     run_values = {"state": state, "fail_class": fail_class, "reason": reason, "valid": 0,
-                  "why_invalid": "no complete record"}  # fmt: skip
+                  "why_invalid": f"ended as {state}"}  # fmt: skip
     return {"state": state, "reason": reason}, run_values
 
 

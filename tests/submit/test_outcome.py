@@ -74,7 +74,7 @@ def test_no_record_yet_is_waited_for_then_it_is_a_failure(tmp_path: Path) -> Non
 
     assert settle(tmp_path, slurm("COMPLETED", ended=now()), "done") is None
     _, run_values = settle(tmp_path, slurm("COMPLETED", ended="2026-01-01T00:00:00Z"), "done")
-    assert (run_values["state"], run_values["valid"]) == ("failed", 0)
+    assert (run_values["state"], run_values["valid"], run_values["why_invalid"]) == ("failed", 0, "ended as failed")
     _, run_values = settle(tmp_path, slurm("CANCELLED by 0"), "cancelled")
     assert run_values["state"] == "cancelled"
 
