@@ -93,7 +93,7 @@ BAD: dict[str, tuple[str, int, str]] = {
     "two colons": ("a: b: c\n", 1, "mapping values are not allowed here"),
     "control character": ("a: 1\nb: \x07\n", 2, "not valid YAML"),
     "two documents": ("a: 1\n---\nb: 2\n", 2, "a second YAML document"),
-    "YAML 1.1": ("%YAML 1.1\n---\na: 1\n", 2, "%YAML 1.1"),
+    "YAML 1.1": ("%YAML 1.1\n---\na: 1\n", 1, "%YAML 1.1"),
     "list on top": ("# c\n- a\n- b\n", 2, "the top level is a list"),
     "text on top": ("hello\n", 1, "the top level is a single value"),
     "empty": ("", 1, "the file is empty"),
