@@ -25,10 +25,14 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @flags
 @selection_flags
-@click.option("--all", "everything", is_flag=True, help="Every run that hasn't ended.")
+@click.option("--all", "everything", is_flag=True, help="Every run that hasn't ended: planned, queued and running.")
 @click.option("--force", is_flag=True, help="Call local runs lost whose host can't be reached any more.")
 def cancel(context: Context, selection: Selection, everything: bool, force: bool) -> None:
-    """Cancel queued and running runs."""
+    """Cancel queued and running runs, and drop planned ones.
+
+    Jobs are told to end; planned runs are taken out, also those whose study file is gone. `campaign retry` plans them
+    again.
+    """
     from campaign.submit.cancel import cancel as cancel_runs
     from campaign.submit.refresh import refresh
     from campaign.submit.select import select_runs

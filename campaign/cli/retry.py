@@ -25,9 +25,15 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @flags
 @selection_flags
-@click.option("--all", "everything", is_flag=True, help="Every run that ended without success.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every run that ended as failed, timeout, interrupted, cancelled or lost."
+)
 def retry(context: Context, selection: Selection, everything: bool) -> None:
-    """Plan a new attempt of runs that failed."""
+    """Plan a new attempt of runs that ended without success.
+
+    That is failed, timeout, interrupted, cancelled or lost; the others of the selection are left alone. The next
+    `campaign submit` queues them.
+    """
     from campaign.submit.select import select_runs
     from campaign.submit.states import plan_again
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from sqlite3 import Row
 from typing import Any
 
 import click
 
 from campaign.cli.common import Context, flags
 from campaign.cli.render import state, table
+from campaign.slurm.states import ACTIVE
 from campaign.submit import outcome
 from campaign.submit.ledger import Ledger
+from campaign.submit.outcome import Job
 from campaign.words import count as number
 
 EXAMPLES = """\b
@@ -34,14 +35,19 @@ def show(context: Context, run: str, script: bool) -> None:
     from campaign.submit.select import one_run
 
     with Ledger.open(context.project.ledger_path) as ledger:
-        row = ledger.run_rows([one_run(ledger, run)])[0]
-        jobs = ledger.jobs_of(row["run_id"])
+        run_id = one_run(ledger, run)
+        if any(job["state"] in ACTIVE for job in ledger.jobs_of(run_id)):
+            _refresh(context, ledger)
+        row = dict(ledger.run_rows([run_id])[0])
+        jobs = [dict(job) for job in ledger.jobs_of(run_id)]
     newest = jobs[-1] if jobs else None
     record = outcome.record(newest) if newest is not None else None
+    if newest is not None and newest["state"] in ACTIVE:
+        _settle(row, newest)
     context.data = {
-        "run": {name: _plain(name, row[name]) for name in row.keys() if name != "spec"},  # noqa: SIM118
+        "run": {name: _plain(name, value) for name, value in row.items() if name != "spec"},
         "planned": json.loads(row["spec"]),
-        "jobs": [dict(job) for job in jobs],
+        "jobs": jobs,
         "record": record,
         "epochs": _epochs(newest),
         "failed_log": _tail(newest, "failed.log"),
@@ -53,6 +59,22 @@ def show(context: Context, run: str, script: bool) -> None:
     _print(context, row, jobs, record)
 
 
+def _refresh(context: Context, ledger: Ledger) -> None:
+    from campaign.submit.refresh import refresh
+
+    for warning in refresh(context.project, ledger).warnings:
+        context.warn(warning)
+
+
+def _settle(row: dict[str, Any], job: dict[str, Any]) -> None:
+    """Where the scheduler's word is older than the attempt's final record, the record decides."""
+    ended = outcome.from_record(job)
+    if ended is not None:
+        job_values, run_values = ended
+        job.update(job_values)
+        row.update(run_values)
+
+
 def _plain(name: str, value: Any) -> Any:
     if name == "params":
         return json.loads(value)
@@ -61,7 +83,7 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def attempt_dir(job: Row) -> Path | None:
+def attempt_dir(job: Job) -> Path | None:
     """Folder of the attempt's record: the final one, else the partial one, else None."""
     base = outcome.run_dir(job)
     for name in (f"a{job['attempt']}", f"a{job['attempt']}.partial"):
@@ -70,7 +92,7 @@ def attempt_dir(job: Row) -> Path | None:
     return None
 
 
-def _paths(job: Row | None) -> dict[str, str | None]:
+def _paths(job: Job | None) -> dict[str, str | None]:
     if job is None:
         return {"record": None, "submit": None, "job_log": None}
     folder = attempt_dir(job)
@@ -82,7 +104,7 @@ def _paths(job: Row | None) -> dict[str, str | None]:
     }
 
 
-def job_log(job: Row) -> Path | None:
+def job_log(job: Job) -> Path | None:
     """What the head itself printed (one file per array index), or None when it never began."""
     submit_dir = Path(job["submit_dir"])
     index = job["array_index"]
@@ -93,14 +115,14 @@ def job_log(job: Row) -> Path | None:
     return None
 
 
-def _script(job: Row | None) -> str:
+def _script(job: Job | None) -> str:
     if job is None:
         return "not submitted yet; `campaign submit --dry-run` prints what would be sent"
     scripts = sorted(Path(job["submit_dir"]).glob("*_submission.sh"))
     return scripts[-1].read_text(encoding="utf-8") if scripts else f"local queue in {job['submit_dir']}"
 
 
-def _epochs(job: Row | None) -> list[dict[str, Any]]:
+def _epochs(job: Job | None) -> list[dict[str, Any]]:
     """Rows of the record's epochs table; empty when there is none."""
     folder = attempt_dir(job) if job is not None else None
     if folder is None or not (folder / "epochs.parquet").exists():
@@ -115,18 +137,18 @@ def _epochs(job: Row | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _tail(job: Row | None, name: str) -> list[str]:
+def _tail(job: Job | None, name: str) -> list[str]:
     folder = attempt_dir(job) if job is not None else None
     if folder is None or not (folder / name).exists():
         return []
     return (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
 
 
-def _print(context: Context, row: Row, jobs: list[Row], record: dict[str, Any] | None) -> None:
+def _print(context: Context, row: dict[str, Any], jobs: list[dict[str, Any]], record: dict[str, Any] | None) -> None:
     context.say(
         f"run {row['run_id']}  {state(row['state'])}" + (f"  ({row['fail_class']})" if row["fail_class"] else "")
     )
-    for label, text in _facts(row, record):
+    for label, text in _facts(row, jobs, record):
         context.say(f"  {label:<11} {text}")
     if jobs:
         header = ["try", "site", "job", "state", "Slurm", "nodes", "exit", "seen"]
@@ -150,7 +172,7 @@ def _print(context: Context, row: Row, jobs: list[Row], record: dict[str, Any] |
     context.say(_next(row))
 
 
-def _facts(row: Row, record: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _facts(row: dict[str, Any], jobs: list[dict[str, Any]], record: dict[str, Any] | None) -> list[tuple[str, str]]:
     params = ", ".join(f"{name}={value}" for name, value in json.loads(row["params"]).items())
     facts = [
         ("study", f"{row['study']} on {row['site']}, repeat {row['repeat']}, plan {row['plan_id']}"),
@@ -162,10 +184,15 @@ def _facts(row: Row, record: dict[str, Any] | None) -> list[tuple[str, str]]:
         facts.append(("reason", row["reason"]))
     if row["valid"] is not None:
         facts.append(("valid", "yes" if row["valid"] else f"no: {row['why_invalid']}"))
+    old = row["state"] == "planned" and row["attempts"] > 0
+    if old and jobs:
+        last = jobs[-1]
+        facts.append((f"try {last['attempt']}", ": ".join(filter(None, (last["state"], last["reason"])))))
     if record is not None:
         leaving = record.get("exit") or {}
         if record["state"] != "done":
-            facts.append(("exit", ", ".join(f"{name} {value}" for name, value in leaving.items() if value is not None)))
+            said = ", ".join(f"{name} {value}" for name, value in leaving.items() if value is not None)
+            facts.append(("its exit" if old else "exit", said))
         if record.get("missing_nodes"):
             facts.append(("missing", ", ".join(record["missing_nodes"])))
         if record.get("commit"):
@@ -173,7 +200,7 @@ def _facts(row: Row, record: dict[str, Any] | None) -> list[tuple[str, str]]:
     return facts
 
 
-def _exit(job: Row) -> str:
+def _exit(job: Job) -> str:
     if job["signal"]:
         return f"signal {job['signal']}"
     return "-" if job["exit_code"] is None else str(job["exit_code"])
@@ -189,7 +216,7 @@ def _epoch_row(epoch: dict[str, Any]) -> list[str]:
             number("val_loss", ".5g")]  # fmt: skip
 
 
-def _next(row: Row) -> str:
+def _next(row: dict[str, Any]) -> str:
     run_id = row["run_id"]
     hints = {
         "planned": "campaign submit",

@@ -28,7 +28,11 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @flags
 @selection_flags
-@click.option("--watch", is_flag=True, help="Show again whenever something changes, until no job is left.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Show again whenever something changes, until no job is left; with --json: wait, then print once.",
+)
 @click.option("--refresh/--no-refresh", default=True, help="Ask the schedulers (at most every poll_interval_s).")
 @click.option("--force", is_flag=True, help="Ask the schedulers now, however short ago they were asked.")
 def status(context: Context, selection: Selection, watch: bool, refresh: bool, force: bool) -> None:
@@ -38,9 +42,10 @@ def status(context: Context, selection: Selection, watch: bool, refresh: bool, f
         if refresh:
             _refresh(context, ledger, force)
         view = overview(ledger, ids)
-        if watch and not context.as_json:
-            _watch(context, ledger, ids, view, ask=refresh)
-            return
+        if watch:
+            view = _watch(context, ledger, ids, view, ask=refresh)
+            if not context.as_json:
+                return
         runs = _runs(ledger, ids) if context.verbose or not selection.empty else None
         context.data = _data(view, runs)
         _print(context, view, runs)
@@ -136,8 +141,8 @@ def _print_next(context: Context, view: Overview) -> None:
         context.say('all done: `campaign sql "FROM scaling"`, `campaign plot scaling`')
 
 
-def _watch(context: Context, ledger: Ledger, ids: list[str] | None, view: Overview, *, ask: bool) -> None:
-    """Print the table again whenever a count changes; ends when no job is left."""
+def _watch(context: Context, ledger: Ledger, ids: list[str] | None, view: Overview, *, ask: bool) -> Overview:
+    """Print the table again whenever a count changes; ends when no job is left, and gives the last look."""
     last: list[Any] = []
     while True:
         counts = [(group.site, group.study, group.counts) for group in view.groups]
@@ -146,7 +151,7 @@ def _watch(context: Context, ledger: Ledger, ids: list[str] | None, view: Overvi
             _print(context, view, None)
             last = counts
         if not view.active:
-            return
+            return view
         time.sleep(1.0)
         if ask:
             _refresh(context, ledger, force=False)

@@ -132,12 +132,16 @@ def update_jobs(ledger: Ledger, changes: Iterable[Change]) -> None:
 
 
 def plan_again(ledger: Ledger, run_ids: Iterable[str]) -> int:
-    """Runs that ended without success become planned; the next submission is a new attempt. Gives how many."""
+    """Runs that ended without success become planned; the next submission is a new attempt. Gives how many.
+
+    Why the old attempt ended stays with its job and its record.
+    """
     moment = now()
     with ledger.transaction() as db:
         return sum(
             db.execute(
-                "UPDATE runs SET state = 'planned', superseded_by = NULL, changed = ? WHERE run_id = ? AND state IN "
+                "UPDATE runs SET state = 'planned', superseded_by = NULL, fail_class = NULL, reason = NULL, "
+                "valid = NULL, why_invalid = NULL, changed = ? WHERE run_id = ? AND state IN "
                 "('failed', 'timeout', 'interrupted', 'cancelled', 'lost')",
                 (moment, run_id),
             ).rowcount
