@@ -92,7 +92,8 @@ def test_a_site_stays_on_the_cluster_of_its_jobs(
     # what the message says to type, where the cluster is the site's after all
     edit(project / "sites" / "vega.yaml", r"cluster_name: \S+", "cluster_name: juwels")
     cli("plan", "south", "--study", "t", "--set", "revision=2", cwd=project, code=0)
-    cli("submit", "--site", "south", cwd=project, code=0)
+    # sbatch of juwels is asked now: it has no partition of vega's
+    assert "Invalid partition" in cli("submit", "--site", "south", cwd=project, code=2).stderr
 
 
 @needs("slurm")
