@@ -164,7 +164,8 @@ class Ledger:
                 [(plan.plan_id, run.run_id, run.order) for run in runs],
             )
             told = counted(runs, progress, "noting runs in the ledger", "runs")
-            db.executemany(_UPSERT_RUN, (_run_row(plan, run) for run in told))
+            rows = _RunRows(plan)
+            db.executemany(_UPSERT_RUN, (rows.row(run) for run in told))
             superseded = self._supersede(db, plan)
         return AddReport(
             new=len(ids) - len(known),
@@ -261,12 +262,24 @@ _UPSERT_RUN = (
 )
 
 
-def _run_row(plan: Plan, run: PlannedRun) -> tuple[Any, ...]:
-    """Values in the order of `_RUN_COLUMNS`."""
-    workload = run.workload if run.workload is not None else _json(run.command)
-    return (
-        run.run_id, run.site, run.study, run.series, plan.plan_id, workload, run.strategy, run.scaling,
-        _json(run.params), run.nodes, run.ranks_per_node, run.cpus_per_rank, run.gpus_per_rank, run.world_size,
-        run.local_batch, run.global_batch, run.repeat, run.order, run.gate, run.gated, run.pack, run.oversubscribed,
-        "planned", plan.sites[run.site].sha256, plan.studies[run.study].sha256, _json(run.to_json()), now(),
-    )  # fmt: skip
+class _RunRows:
+    """Makes rows of `runs`; what the repeats of a point share is encoded once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.moment = now()
+        self._params: tuple[dict[str, Any], str] = ({}, "{}")
+
+    def row(self, run: PlannedRun) -> tuple[Any, ...]:
+        """Values in the order of `_RUN_COLUMNS`."""
+        plan = self.plan
+        if run.params is not self._params[0]:
+            self._params = run.params, _json(run.params)
+        workload = run.workload if run.workload is not None else _json(run.command)
+        return (
+            run.run_id, run.site, run.study, run.series, plan.plan_id, workload, run.strategy, run.scaling,
+            self._params[1], run.nodes, run.ranks_per_node, run.cpus_per_rank, run.gpus_per_rank, run.world_size,
+            run.local_batch, run.global_batch, run.repeat, run.order, run.gate, run.gated, run.pack,
+            run.oversubscribed, "planned", plan.sites[run.site].sha256, plan.studies[run.study].sha256,
+            _json(run.to_json()), self.moment,
+        )  # fmt: skip
