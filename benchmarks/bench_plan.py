@@ -1,4 +1,4 @@
-"""Planning must not be waited for: 10,000 and 100,000 runs, from YAML files to a plan on disk."""
+"""Planning must not be waited for: 10,000 and 100,000 runs, from YAML files to a plan on disk and in the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 from benchmarks.harness import row
 from campaign.plan.build import build_plan, save_plan
+from campaign.plan.store import run_texts
 from campaign.project import Project
+from campaign.submit.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = """\
@@ -61,7 +63,9 @@ def _seconds(folder: Path, runs: int, times: int) -> tuple[list[float], list[flo
     for _ in range(times):
         started = time.process_time(), time.perf_counter()
         plan = build_plan(Project(project), ["juwels"], ["many"], account="bench")
-        save_plan(Project(project), plan)
+        path = save_plan(Project(project), plan)
+        with Ledger.open(Project(project).ledger_path) as ledger:
+            ledger.add_plan(plan, texts=run_texts(path))
         cpu.append(time.process_time() - started[0])
         wall.append(time.perf_counter() - started[1])
         assert 0.9 * runs < len(plan.runs) <= runs, len(plan.runs)

@@ -61,6 +61,7 @@ def plan(
     from campaign.cli.progress import Progress
     from campaign.plan.build import build_plan, save_plan
     from campaign.plan.overrides import parse_overrides
+    from campaign.plan.store import run_texts
     from campaign.submit.ledger import Ledger
     from campaign.submit.pilots import pilots
 
@@ -75,7 +76,7 @@ def plan(
         )  # fmt: skip
         older = _older(context, ledger, made, against) if show_diff or against else None
         path = save_plan(project, made, progress)
-        added = ledger.add_plan(made, progress)
+        added = ledger.add_plan(made, progress, run_texts(path))
         progress.end()
         told = _Told(context, ledger, made, added, older)
     scripts = _scripts(context, made) if show_script else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def save_plan(project: Project, plan: Plan, progress: Progress = silent) -> Path
             part.unlink()
         raise BadInput(Problem(f"the plan can't be written: {error.strerror}", str(path))) from None
     return path
+
+
+def run_texts(path: Path) -> Iterator[str]:
+    """The runs of a plan that `save_plan` has written, each as its JSON text, in order."""
+    with path.open(encoding="utf-8") as lines:
+        next(lines)  # all that isn't a run
+        for line in lines:
+            if line.startswith("{"):
+                yield line.rstrip(",\n")
 
 
 def load_plan(project: Project, plan_id: str) -> Plan:

@@ -148,8 +148,11 @@ class Ledger:
 
     # -- plans -------------------------------------------------------------------------------------------------------
 
-    def add_plan(self, plan: Plan, progress: Progress = silent) -> AddReport:
-        """Take the plan's runs that can run. Known runs keep state and attempts and move to this plan."""
+    def add_plan(self, plan: Plan, progress: Progress = silent, texts: Iterable[str] | None = None) -> AddReport:
+        """Take the plan's runs that can run. Known runs keep state and attempts and move to this plan.
+
+        `texts`: the JSON of the plan's runs, in order, where a saved plan has it already (`plan.store.run_texts`).
+        """
         runs = [run for run in plan.runs if run.can_run]
         ids = [run.run_id for run in runs]
         known = self._states(ids)
@@ -164,7 +167,7 @@ class Ledger:
                 [(plan.plan_id, run.run_id, run.order) for run in runs],
             )
             told = counted(runs, progress, "noting runs in the ledger", "runs")
-            rows = _RunRows(plan)
+            rows = _RunRows(plan, texts)
             db.executemany(_UPSERT_RUN, (rows.row(run) for run in told))
             superseded = self._supersede(db, plan)
         return AddReport(
@@ -265,8 +268,9 @@ _UPSERT_RUN = (
 class _RunRows:
     """Makes rows of `runs`; what the repeats of a point share is encoded once."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, texts: Iterable[str] | None) -> None:
         self.plan = plan
+        self._texts = iter(texts or ())
         self.moment = now()
         self._params: tuple[dict[str, Any], str] = ({}, "{}")
 
@@ -281,5 +285,13 @@ class _RunRows:
             self._params[1], run.nodes, run.ranks_per_node, run.cpus_per_rank, run.gpus_per_rank, run.world_size,
             run.local_batch, run.global_batch, run.repeat, run.order, run.gate, run.gated, run.pack,
             run.oversubscribed, "planned", plan.sites[run.site].sha256, plan.studies[run.study].sha256,
-            _json(run.to_json()), self.moment,
+            self._text(run), self.moment,
         )  # fmt: skip
+
+    def _text(self, run: PlannedRun) -> str:
+        """The run as JSON: the next text that is this run's, else made here."""
+        start = f'{{"run_id":"{run.run_id}"'
+        for text in self._texts:  # those of runs that can't run are passed over
+            if text.startswith(start):
+                return text
+        return _json(run.to_json())
