@@ -119,6 +119,7 @@ def test_three_lies_are_exactly_three_findings(bed: Testbed, project: Path, cli:
         assert error["file"] == "sites/juwels.yaml"
         assert error["key"].rpartition(".")[2] in lines[error["line"] - 1]
     shown = cli("site", "check", "juwels", cwd=project, env=environment(bed, "juwels"), code=1)
+    print(shown.stdout)  # for docs/evidence/planner.md
     assert shown.stdout.count("wrong  ") == 3
     assert "3 things are wrong with sites/juwels.yaml" in shown.stderr
     assert path.read_text() == text  # nothing edits the file
