@@ -113,7 +113,7 @@ class Launcher:
 
     def ended(self) -> bool:
         """True when none of them runs any more. srun's exit code means nothing: it can be 0 after a time limit."""
-        return all(process.poll() is not None for process in self._processes)
+        return not self._running()
 
     def read(self) -> bool:
         """Pass on what they print; False at the end of it."""
@@ -134,13 +134,13 @@ class Launcher:
         """Wait for them, then end them: SIGTERM, and SIGKILL two seconds later."""
         deadline = time.monotonic() + wait_s
         for number, more_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0), (None, 0.0)):
-            while time.monotonic() < deadline and not self.ended():
+            while (running := self._running()) and time.monotonic() < deadline:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._running()[0].wait(0.05)
+                    running[0].wait(0.05)
                 self.read()
-            if self.ended() or number is None:
+            if not running or number is None:
                 break
-            for process in self._running():
+            for process in running:
                 signal_group(process.pid, number)
             deadline = time.monotonic() + more_s
         self.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaign.job.launch import cpus_per_node, srun_argv, step_env
+from campaign.job.launch import Launcher, cpus_per_node, srun_argv, step_env
 from campaign.job.oom import oom_kills
 from campaign.job.rankenv import core_slices, physical_cores
 from campaign.redirect import REDIRECTIONS, redirected
@@ -44,6 +45,25 @@ def test_the_step_has_one_agent_per_node_and_no_secret(site: Site) -> None:
     assert argv.index("--kill-on-bad-exit=0") > argv.index("--kill-on-bad-exit=1")
     assert argv[-4:] == ["/opt/python", "-P", "-m", "campaign.job.agent"]
     assert spec.token not in " ".join(argv)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_agents_that_end_between_two_looks(nodes: int, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    class EndsAfterALook(subprocess.Popen[bytes]):
+        """Runs when it is asked, and has ended when it is asked again."""
+
+        def poll(self) -> int | None:
+            seen = super().poll()
+            if seen is None:
+                os.kill(self.pid, signal.SIGKILL)
+                self.wait()
+            return seen
+
+    monkeypatch.setattr(subprocess, "Popen", EndsAfterALook)
+    launcher = Launcher(site.spec(["true"], nodes=nodes), ["127.0.0.1:1"], 60.0, lambda _: None)
+    launcher.end(wait_s=5.0)
+    assert launcher.ended()
+    launcher.close()
 
 
 def test_the_step_inherits_no_options_of_the_job() -> None:
