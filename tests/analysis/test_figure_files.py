@@ -20,6 +20,7 @@ from analysis.figures import draw, plot
 from campaign.errors import BadInput
 from tests.analysis.answers_store import memory_store, store_file
 from tests.analysis.shapes import two_sites
+from tests.needs import needs
 
 FORMATS = ("png", "svg", "pdf")
 DRAW = """
@@ -120,18 +121,23 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         plot("scaling", connection, Choice(), folder=tmp_path / "file")
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "scaling.png").write_bytes(b"old")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with memory_store(two_sites()) as connection, pytest.raises(BadInput, match="No space left"):
-        plot("scaling", connection, Choice(), folder=tmp_path)
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("scaling.png", b"old")]
+@needs("tmpfs")
+def test_a_full_disk_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    store = store_file(tmp_path / "store.duckdb", two_sites())
+    small = tmp_path / "small"
+    small.mkdir()
+    script = """
+        mount -t tmpfs -o size=16k none "$1"
+        echo old > "$1/cross-site.png"
+        "$2" -c "$3" "$4" "$1"
+        grep -r . "$1"
+    """
+    answer = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", small, sys.executable, DRAW, store],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "cross-site.png: cannot write the figure: No space left on device" in answer.stderr
+    assert answer.stdout == f"{small}/cross-site.png:old\n"
 
 
 def test_who_reads_the_old_figure_keeps_the_whole_of_it(tmp_path: Path) -> None:
