@@ -240,7 +240,7 @@ class Recorder:
     ) -> None:
         self.close()
 
-    def _json(self, record: dict[str, object]) -> None:
+    def _json(self, record: dict[str, Any]) -> None:
         if self._path is None:
             return
         import json
@@ -256,7 +256,7 @@ class Recorder:
         JSON_HEAD.pack_into(self._buffer, start, JSON_TAG, len(text))
         self._buffer[start + JSON_HEAD.size : start + size] = text
         self._position = start + size
-        if self._position > self._limit or record["t"] >= self._flush_at:  # type: ignore[operator]
+        if self._position > self._limit or record["t"] >= self._flush_at:
             self.flush()
 
     def _open(self) -> None:

@@ -15,6 +15,7 @@ from campaign import machine
 from campaign.errors import Problem
 from campaign.fieldtypes import Line, Scalar, Token
 from campaign.sitefields import (
+    DEFAULT_ARRAY_SIZE,
     Billing,
     Container,
     Filesystem,
@@ -150,6 +151,11 @@ class Site(FileModel):
     def slurm_cpus(self, partition: str, cores: int) -> int:
         """What `--cpus-per-task` must say for this many cores: some sites count threads."""
         return cores * self.node_of(partition).threads_per_core if self.cpu_unit == "thread" else cores
+
+    @property
+    def elements_per_array(self) -> int:
+        """Most elements of one job array: MaxArraySize caps the index, which begins with 0."""
+        return self.scheduler.limits.array_size or DEFAULT_ARRAY_SIZE
 
     @property
     def local(self) -> bool:

@@ -36,6 +36,10 @@ class Transport(Strict):
     root: Line | None = None
 
 
+DEFAULT_ARRAY_SIZE = 1001
+"""Slurm's own MaxArraySize where nobody says otherwise; the largest index is one less."""
+
+
 class SchedulerLimits(Strict):
     """Limits of the scheduler; null is unknown. On a local site `running_jobs` is the number of slots."""
 

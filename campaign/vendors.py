@@ -5,7 +5,7 @@ A site file says which vendor its GPUs are of; everything that follows from that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -111,6 +111,6 @@ def caches() -> list[Cache]:
     return list({cache.variable: cache for vendor in VENDORS.values() for cache in vendor.caches}.values())
 
 
-def loaded() -> list[Vendor]:
+def loaded(vendors: Iterable[Vendor] = VENDORS.values()) -> list[Vendor]:
     """The vendors whose driver is loaded on this machine."""
-    return [vendor for vendor in VENDORS.values() if Path(vendor.driver_version).exists()]
+    return [vendor for vendor in vendors if Path(vendor.driver_version).exists()]

@@ -58,7 +58,7 @@ def cost(context: Context, refresh: bool) -> None:
     rows = [_cells(one, bool(context.verbose)) for one in found]
     context.say(table(headings, rows, right=range(2, len(headings) - 1)))
     if line := budget_line(context.data["budget"]):
-        context.say(line.replace("with this plan at most ", ""))
+        context.say(line)
 
 
 def _cells(one: Cost, more: bool) -> list[str]:

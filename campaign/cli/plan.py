@@ -58,31 +58,23 @@ def plan(
     SITE is a site file or the name of one; without it, the sites of campaign.yaml. Nothing is queued. The plan is kept
     under its id, and planning the same again gives the same plan and the same runs.
     """
+    from campaign.cli.planning import make_plan
     from campaign.cli.progress import Progress
-    from campaign.plan.build import build_plan, save_plan
-    from campaign.plan.overrides import parse_overrides
     from campaign.plan.store import run_texts
     from campaign.submit.ledger import Ledger
-    from campaign.submit.pilots import pilots
 
     project = context.project
     note = context.note if context.verbose else (lambda _: None)
     with Ledger.open(project.ledger_path) as ledger:
-        values = parse_overrides(overrides)
         progress = Progress(context)
-        made = build_plan(
-            project, sites, studies or None, values, context.account,
-            pilots=pilots(ledger), note=note, progress=progress,
-        )  # fmt: skip
+        made, path = make_plan(context, ledger, sites, studies, overrides, progress, note)
         older = _older(context, ledger, made, against) if show_diff or against else None
-        path = save_plan(project, made, progress)
         added = ledger.add_plan(made, progress, run_texts(path))
         progress.end()
         told = _Told(context, ledger, made, added, older)
     scripts = _scripts(context, made) if show_script else None
     context.data = _data(context, told, project.shown(path), scripts)
-    unknown, warnings = _split(told)
-    context.warnings += [*unknown, *warnings, *([] if strict else _reasons(made))]
+    context.warnings += [*told.unknown, *told.warnings, *([] if strict else _reasons(made))]
     _tell(context, told, strict)
     for text in scripts or ():
         context.say("\n" + text["text"].rstrip())
@@ -95,6 +87,7 @@ class _Told:
     """A plan and what the ledger says of it."""
 
     def __init__(self, context: Context, ledger: Ledger, plan: Plan, added: AddReport, older: Plan | None) -> None:
+        from campaign.plan.check import UNKNOWN
         from campaign.plan.diff import diff
         from campaign.submit.budget import budget, over_cap, still_to_run
         from campaign.submit.origin import other_code
@@ -114,7 +107,10 @@ class _Told:
         self.budget = {**dataclasses.asdict(state), "planned_gpu_h": wanted, "share": state.share(wanted)}
         done = [run.run_id for run in plan.runs if self.states.get(run.run_id) == "done"]
         notices = (over_cap(config, state, wanted), other_code(ledger, context.project.root, done))
-        self.notices = [notice for notice in notices if notice is not None]
+        problems = [*plan.warnings, *(notice for notice in notices if notice is not None)]
+        self.unknown = [problem for problem in problems if problem.message.endswith(UNKNOWN)]
+        """What nobody knows."""
+        self.warnings = [problem for problem in problems if not problem.message.endswith(UNKNOWN)]
         self.diff = None if older is None else diff(older, plan, self.states)
 
 
@@ -135,7 +131,6 @@ def _older(context: Context, ledger: Ledger, plan: Plan, against: str | None) ->
 
 
 def _data(context: Context, told: _Told, path: str, scripts: Any) -> dict[str, Any]:
-    unknown, _ = _split(told)
     plan = told.plan
     data: dict[str, Any] = {
         "plan_id": plan.plan_id,
@@ -145,7 +140,7 @@ def _data(context: Context, told: _Told, path: str, scripts: Any) -> dict[str, A
         "totals": told.totals,
         "budget": told.budget,
         "ledger": dataclasses.asdict(told.added),
-        "unknown": [problem.to_json() for problem in unknown],
+        "unknown": [problem.to_json() for problem in told.unknown],
         "runs": [run.to_json() for run in plan.runs] if context.as_json else [],
         "diff": None if told.diff is None else told.diff.to_json(),
         "next": _next(told),
@@ -207,15 +202,6 @@ def _next(told: _Told) -> str | None:
     return "campaign status" if states else None
 
 
-def _split(told: _Told) -> tuple[list[Problem], list[Problem]]:
-    """(what nobody knows, other warnings)."""
-    from campaign.plan.check import UNKNOWN
-
-    problems = [*told.plan.warnings, *told.notices]
-    unknown = [problem for problem in problems if problem.message.endswith(UNKNOWN)]
-    return unknown, [problem for problem in problems if problem not in unknown]
-
-
 def _reasons(plan: Plan) -> list[Problem]:
     """Why runs can't run: each reason once, with the number of runs."""
     counts: dict[Problem, int] = {}
@@ -237,11 +223,10 @@ def _tell(context: Context, told: _Told, strict: bool) -> None:
     if context.as_json:
         return
     print_points(context, told.plan, told.states)
-    unknown, warnings = _split(told)
-    print_problems(context, [*warnings, *([] if strict else _reasons(told.plan))], "warning", "yellow")
-    if unknown:
+    print_problems(context, [*told.warnings, *([] if strict else _reasons(told.plan))], "warning", "yellow")
+    if told.unknown:
         click.echo("Unknown, not checked (null in the site file, or not to be seen from here):", err=True)
-        for problem in unknown:
+        for problem in told.unknown:
             what = problem.message.removesuffix(UNKNOWN).rstrip().removesuffix(" is").removesuffix(" are")
             click.echo(f"  {problem.file}:{problem.line}  {what}", err=True)
     for line in (*(diff_lines(told.diff) if told.diff is not None else ()), *_summary(told)):
@@ -263,7 +248,7 @@ def _summary(told: _Told) -> Iterator[str]:
         yield prices(total, told.unpriced)
     elif total["can_run"]:
         yield f"nothing left to run: {standing(plan.runs, told.states)}"
-    if line := budget_line(told.budget):
+    if line := budget_line(told.budget, "with this plan "):
         yield line
     going = _next(told)
     yield f"next: {going}" if going else "nothing can be submitted: mend the above and plan again"

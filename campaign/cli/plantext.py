@@ -129,8 +129,11 @@ def prices(total: Mapping[str, Any], unpriced: Sequence[str] = ()) -> str:
     )
 
 
-def budget_line(budget: Mapping[str, Any]) -> str | None:
-    """Where the project stands against its cap; None when there is none and nothing was spent."""
+def budget_line(budget: Mapping[str, Any], more: str = "") -> str | None:
+    """Where the project stands against its cap; None when there is none and nothing was spent.
+
+    `more`: what is in the share beside what is spent and committed.
+    """
     spent, committed = budget["spent_gpu_h"], budget["committed_gpu_h"]
     if budget["cap_gpu_h"] is None:
         return (
@@ -139,7 +142,7 @@ def budget_line(budget: Mapping[str, Any]) -> str | None:
             else None
         )
     return (
-        f"budget: {amount(spent)} GPU-h spent, {amount(committed)} queued or running; with this plan at most "
+        f"budget: {amount(spent)} GPU-h spent, {amount(committed)} queued or running; {more}at most "
         f"{budget['share']:.0%} of the cap of {amount(budget['cap_gpu_h'])} GPU-h"
     )
 

@@ -69,13 +69,18 @@ def _to_the_end(
     context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str]
 ) -> tuple[Plan, SubmitReport]:
     """Plan and follow; once more when runs of `walltime: auto` have their pilots then."""
+    from campaign.cli.planning import make_plan
+    from campaign.cli.progress import Progress
+    from campaign.plan.store import run_texts
     from campaign.plan.walltime import WAITS
     from campaign.submit.follow import follow
 
     project = context.project
     last: tuple[int, SubmitReport] | None = None
     while True:
-        plan = _planned(context, ledger, sites, studies, overrides)
+        progress = Progress(context)
+        plan, path = make_plan(context, ledger, sites, studies, overrides, progress)
+        progress.end()
         ids = [planned.run_id for planned in plan.runs if planned.can_run]
         if not ids:
             raise BadInput({problem.message: problem for run in plan.runs for problem in run.problems}.values())
@@ -83,7 +88,7 @@ def _to_the_end(
         if last is not None and waiting >= last[0]:  # the pilots have failed, which the report of before says
             return plan, last[1]
         _tell_plan(context, plan)
-        added = ledger.add_plan(plan)
+        added = ledger.add_plan(plan, texts=run_texts(path))
         if added.done:
             context.note(f"{added.done} of {len(ids)} runs are already measured")
         with _progress(context, len(ids)) as show:
@@ -91,24 +96,6 @@ def _to_the_end(
         if not waiting:
             return plan, report
         last = waiting, report
-
-
-def _planned(
-    context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str]
-) -> Plan:
-    from campaign.cli.progress import Progress
-    from campaign.plan.build import build_plan, save_plan
-    from campaign.plan.overrides import parse_overrides
-    from campaign.submit.pilots import pilots
-
-    progress = Progress(context)
-    plan = build_plan(
-        context.project, list(sites), list(studies) or None, parse_overrides(overrides), context.account,
-        pilots=pilots(ledger), progress=progress,
-    )  # fmt: skip
-    save_plan(context.project, plan, progress)
-    progress.end()
-    return plan
 
 
 def _tell_plan(context: Context, plan: Plan) -> None:

@@ -66,17 +66,15 @@ def _standalone(project: Project, ledger: Ledger, row: Row) -> str:
 
 def _sent(project: Project, ledger: Ledger, row: Row) -> str:
     """The script of the next attempt at this run alone, as `submit` would make it."""
-    from campaign.submit.batch import Item, make_batches
+    from campaign.submit.batch import make_batches
     from campaign.submit.executors import script_text
-    from campaign.submit.submit import tries
+    from campaign.submit.submit import next_items
 
     site = project.load_site(row["site"])
     if site.local:
         raise BadInput(Problem(f"run {row['run_id']} is one of site {site.name}: its runs start without a script",
                                key="RUN", hint="campaign show RUN  says what it runs"))  # fmt: skip
-    planned = ledger.planned_runs([row["run_id"]])[row["run_id"]]
-    attempt = row["attempts"] + 1
-    (batch,) = make_batches(project, site, [Item(planned, attempt, tries(ledger, row["run_id"], attempt))])
+    (batch,) = make_batches(project, site, next_items(ledger, [row]))
     return script_text(batch, site)
 
 

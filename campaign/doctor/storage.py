@@ -54,11 +54,10 @@ def look(need: Need) -> Iterator[Check]:
         yield _space(home, "HOME", _quota_command(mount_of(home).kind, home))
 
 
-def mount_of(path: Path, mountinfo: str | None = None) -> Mount:
-    """The mount that holds `path`, by /proc/self/mountinfo (`mountinfo`: its text, for tests)."""
-    text = Path("/proc/self/mountinfo").read_text(encoding="utf-8") if mountinfo is None else mountinfo
-    resolved = path.resolve()
-    best = Mount("/", "unknown", frozenset())
+def mounts(mountinfo: str | None = None) -> Iterator[Mount]:
+    """Everything that is mounted, by /proc/self/mountinfo (`mountinfo`: its text, for tests)."""
+    own = Path("/proc/self/mountinfo")
+    text = own.read_text(encoding="utf-8", errors="replace") if mountinfo is None else mountinfo
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         fields, after = left.split(), right.split()
@@ -66,10 +65,24 @@ def mount_of(path: Path, mountinfo: str | None = None) -> Mount:
             continue
         # blanks in a path are written as \040
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
-        if resolved.is_relative_to(point) and len(point) >= len(best.point):
-            options = {*fields[5].split(","), *(after[2].split(",") if len(after) > 2 else ())}
-            best = Mount(point, after[0], frozenset(options))
+        options = {*fields[5].split(","), *(after[2].split(",") if len(after) > 2 else ())}
+        yield Mount(point, after[0], frozenset(options))
+
+
+def mount_of(path: Path, mountinfo: str | None = None) -> Mount:
+    """The mount that holds `path`; the last of several on one place hides the others."""
+    resolved = path.resolve()
+    best = Mount("/", "unknown", frozenset())
+    for mount in mounts(mountinfo):
+        if resolved.is_relative_to(mount.point) and len(mount.point) >= len(best.point):
+            best = mount
     return best
+
+
+def kind_of(mount_kind: str) -> str:
+    """One name for the forms of a kind of file system: nfs4 is nfs, fuse.ceph is ceph."""
+    kind = mount_kind.removeprefix("fuse.").removeprefix("fuseblk.")
+    return {"nfs4": "nfs", "ceph-fuse": "ceph", "mmfs": "gpfs"}.get(kind, kind)
 
 
 def locks_work(folder: Path) -> tuple[bool, str]:

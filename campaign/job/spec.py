@@ -83,7 +83,7 @@ class RunSpec:
     @property
     def run_dir(self) -> Path:
         """Folder of the run: claim, attempts."""
-        return Path(self.run_root) / "runs" / self.run_id[:2] / self.run_id
+        return run_folder(self.run_root, self.run_id)
 
     def to_line(self) -> str:
         """One line of `specs.jsonl`."""
@@ -96,6 +96,11 @@ class RunSpec:
         if data.get("schema") != 1:
             raise ValueError(f"specs.jsonl has schema {data.get('schema')!r}; this campaign reads 1")
         return cls(**data)
+
+
+def run_folder(run_root: str | Path, run_id: str) -> Path:
+    """Where claim and attempts of a run are (contract section 6)."""
+    return Path(run_root) / "runs" / run_id[:2] / run_id
 
 
 def visible_spec(spec: RunSpec) -> dict[str, Any]:

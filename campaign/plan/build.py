@@ -15,12 +15,13 @@ from campaign.plan import identity, places, quota, stray
 from campaign.plan.check import check_site, check_study
 from campaign.plan.expand import barren, points
 from campaign.plan.ground import Findings, Ground
-from campaign.plan.maker import Part, Pilots, RunMaker
+from campaign.plan.maker import Part, RunMaker
 from campaign.plan.merge import merge
 from campaign.plan.model import Plan, PlannedRun, SourceFile
 from campaign.plan.order import repeated, smallest
 from campaign.plan.progress import Progress, counted, silent
 from campaign.plan.store import load_plan, save_plan
+from campaign.plan.walltime import Pilots
 from campaign.project import Project, SitePaths, sha256_of
 from campaign.site import Site
 from campaign.study import Study
@@ -237,8 +238,8 @@ class _Builder:
         shapes = Counter(run.shape() for run in self.runs.values() if run.can_run and run.site == ground.site.name)
         if not shapes:
             return
-        size = ground.site.scheduler.limits.array_size or quota.ARRAY_SIZE
-        found = quota.check(ground, shapes.total(), quota.submissions(shapes.values(), size))
+        arrays = quota.submissions(shapes.values(), ground.site.elements_per_array)
+        found = quota.check(ground, shapes.total(), arrays)
         self.warnings += found.warnings
         if found.problems:
             for run_id, run in self.runs.items():
@@ -263,19 +264,31 @@ class _Builder:
             self.warnings.append(Problem(message))
         if study.pack == "serial":
             own = dict(zip(own, maker.packed(list(own.values())), strict=True))
-        ids = list(own)
-        # the first run of a ladder is its gate: the head ends the ladder when it fails
-        gates = study.gate and study.pack != "serial"
-        first_index = smallest([part.size for part, _ in own.values()]) if gates else None
-        if first_index is not None:
-            ids.insert(0, ids.pop(first_index))
-        opened: set[int | None] = set()
+        ids, gates = _opening(study, own)
+        # within a ladder the head itself holds back what follows a gate that failed
+        held = bool(gates) and study.pack != "serial"
         what = f"planning {study.name} on {maker.site.name}"
-        for place, run_id in enumerate(counted(ids, self.progress, what, "runs")):
-            gate = first_index is not None and place == 0
-            if study.gate and study.pack == "serial":
-                gate = own[run_id][0].ladder is not None and own[run_id][0].ladder not in opened
-                opened.add(own[run_id][0].ladder)
-            gated = first_index is not None and place > 0
+        for run_id in counted(ids, self.progress, what, "runs"):
             part, repeat = own[run_id]
-            self.runs[run_id] = maker.run(part, repeat, run_id, order=len(self.runs), gate=gate, gated=gated)
+            gate = run_id in gates
+            self.runs[run_id] = maker.run(
+                part, repeat, run_id, order=len(self.runs), gate=gate, gated=held and not gate
+            )
+
+
+def _opening(study: Study, own: Mapping[str, tuple[Part, int]]) -> tuple[list[str], set[str]]:
+    """(run ids in their order, those that open a gate): the smallest run, moved to the front; of a ladder its first."""
+    ids = list(own)
+    if not study.gate:
+        return ids, set()
+    if study.pack == "serial":
+        first: dict[int, str] = {}
+        for run_id, (part, _) in own.items():
+            if part.ladder is not None:
+                first.setdefault(part.ladder, run_id)
+        return ids, set(first.values())
+    index = smallest([part.size for part, _ in own.values()])
+    if index is None:
+        return ids, set()
+    ids.insert(0, ids.pop(index))
+    return ids, {ids[0]}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from campaign.errors import Problem
 from campaign.plan import offline, places, software
 from campaign.plan.ground import UNKNOWN, Findings, Ground
-from campaign.plan.shape import Shape, qos_refusals, refusals
+from campaign.plan.shape import Shape, refusals
 from campaign.site import Partition, Site
 from campaign.sitefields import Qos
 from campaign.slurm.durations import format_duration, format_size
@@ -64,32 +64,32 @@ class _Check:
             yield from self._memory()
 
     def _partition(self) -> Iterator[Problem]:
-        name, shape = self.shape.partition, self.shape
+        name, limits = self.shape.partition, self.partition
         where = f"partition {name} of {self.site.name}"
-        others = [other for other, limits in self.site.partitions.items() if not self._against(limits)]
+        others = [other for other, partition in self.site.partitions.items() if not self._against(partition)]
         hint = f"--set partition={others[0]}" if others else None
-        for key, reason in refusals(self.partition, shape.nodes, shape.walltime_s).items():
-            limit: KeyPath = ("partitions", name, key)
+        for key, reason in self._against(limits).items():
+            path: KeyPath = ("partitions", name, key)
             if key == "down":
-                yield self._problem("partition", f"{where} is down", name, limit, reason, hint)
+                yield self._problem("partition", f"{where} is down", name, path, reason, hint)
             else:
-                yield self._size(where, limit, reason, hint)
+                yield self._size(where, limits, path, reason, hint)
 
     def _against(self, limits: Partition | Qos) -> dict[str, str]:
         """What a partition or QOS has against this size."""
-        ask = refusals if isinstance(limits, Partition) else qos_refusals
-        return ask(limits, self.shape.nodes, self.shape.walltime_s)  # type: ignore[arg-type]
+        return refusals(limits, self.shape.nodes, self.shape.walltime_s)
 
-    def _size(self, where: str, limit: KeyPath, reason: str, hint: str | None) -> Problem:
-        """Too many or too few nodes, or too much time; `limit` ends in the key that says so."""
-        most = reason.split()[2]  # at most N nodes, at least N nodes, at most HH:MM:SS
-        if limit[-1] == "max_time":
+    def _size(self, where: str, limits: Partition | Qos, path: KeyPath, reason: str, hint: str | None) -> Problem:
+        """Too many or too few nodes, or too much time; `path` ends in the key of `limits` that says so."""
+        bound = getattr(limits, str(path[-1]))
+        if path[-1] == "max_time":
             clock = format_duration(self.shape.walltime_s)
             message = f"a walltime of {clock} is too long for {where}"
-            return self._problem("walltime", message, clock, limit, reason, hint or f"--set walltime={most}")
+            hint = hint or f"--set walltime={format_duration(bound)}"
+            return self._problem("walltime", message, clock, path, reason, hint)
         nodes = self.shape.nodes
-        hint = hint or f"--set nodes={most}"
-        return self._problem("nodes", f"{nodes} nodes don't fit {where}", nodes, limit, reason, hint)
+        message = f"{nodes} nodes don't fit {where}"
+        return self._problem("nodes", message, nodes, path, reason, hint or f"--set nodes={bound}")
 
     def _qos(self) -> Iterator[Problem]:
         name, known = self.shape.qos, self.partition.qos
@@ -103,7 +103,7 @@ class _Check:
             yield self._problem("qos", message, name, start, ", ".join(known), suggestion(name, known) or hint)
             return
         for key, reason in self._against(known[name]).items():
-            yield self._size(f"QOS {name} of {self.site.name}", (*start, name, key), reason, hint)
+            yield self._size(f"QOS {name} of {self.site.name}", known[name], (*start, name, key), reason, hint)
 
     def _gpus(self) -> Iterator[Problem]:
         yield from self._devices("gpus_per_rank", "GPUs", "gpus", self.node.gpus)

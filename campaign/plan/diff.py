@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from campaign.plan.model import Plan, PlannedRun
+from campaign.slurm.states import ACTIVE
 
 PLACED = (
     "study", "partition", "qos", "account", "reservation", "constraint", "switches", "exclude", "nodelist", "mail",
@@ -55,7 +56,7 @@ class Diff:
     old_plan: str
     old_created: str
     files: list[str]
-    """Site and study files with other contents, or other hashes of files that are gone."""
+    """Site and study files whose contents have changed."""
     counts: list[Count]
     changes: list[Change]
 
@@ -104,9 +105,9 @@ def _counts(
         add(run, *(("same", "valid") if done else ("same",)) if run_id in before else ("new",))
     for run_id, run in before.items():
         if run_id not in after:
-            state = states.get(run_id, "planned")
-            fate = {"done": ("kept",), "queued": ("active",), "running": ("active",), "submitting": ("active",)}
-            add(run, "gone", *fate.get(state, ()))
+            state = states.get(run_id)
+            fate = ("kept",) if state == "done" else ("active",) if state in ACTIVE else ()
+            add(run, "gone", *fate)
     return [Count(site, study, **group) for (site, study), group in counts.items()]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaign.doctor.storage import mount_of
+from campaign.doctor.storage import kind_of, mount_of
 from campaign.errors import Problem
 from campaign.project import Project, SitePaths, user_name
 from campaign.site import Filesystem, Site
@@ -117,8 +117,7 @@ def _is_here(mount: Mount) -> bool:
     if not mount.filesystem.shared or _below(mount.path, _EVERYWHERE):
         return False
     there = next((path for path in (mount.path, mount.literal) if path.is_dir() and path != Path("/")), None)
-    # nfs4 is nfs, fuse.ceph is ceph
-    return there is not None and mount_of(there).kind.removeprefix("fuse.").startswith(mount.filesystem.kind)
+    return there is not None and kind_of(mount_of(there).kind) == mount.filesystem.kind
 
 
 def _below(path: Path, folders: Iterable[str]) -> bool:

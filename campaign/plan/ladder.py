@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from campaign.plan.shape import Shape, qos_refusals, refusals
+from campaign.plan.shape import Shape, refusals
 from campaign.site import Partition, Qos, Site
 
 START_S = 60
@@ -38,7 +38,7 @@ class Place:
     def against(self, nodes: int, walltime_s: float) -> list[str]:
         """What the two have against this size."""
         partition, qos = self.limits
-        reasons = {} if qos is None else qos_refusals(qos, nodes, walltime_s)
+        reasons = {} if qos is None else refusals(qos, nodes, walltime_s)
         own = (f"QOS {self.qos} {reason}" for reason in reasons.values())
         return [*refusals(partition, nodes, walltime_s).values(), *own]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,9 @@ from campaign.plan.order import smallest
 from campaign.plan.price import price
 from campaign.plan.progress import Progress, counted
 from campaign.plan.shape import Shape, Shaper, batches
-from campaign.plan.walltime import PILOT_S, WAITS, Pilot, estimate
+from campaign.plan.walltime import PILOT_S, WAITS, Pilot, Pilots, estimate
 from campaign.slurm.durations import format_duration
 from campaign.study import SHAPE, Study
-
-Pilots = Callable[[str, str], Sequence[Pilot]]
-"""(site, series) -> measured runs."""
 
 _SCHEDULING = ("reservation", "constraint", "switches", "exclude", "nodelist", "mail")
 

@@ -21,7 +21,7 @@ def check(ground: Ground, study: Study) -> Findings:
     """URLs against `compute_internet` of the site: false: said; null: unknown, not checked."""
     found = Findings()
     site = ground.site
-    internet: bool | None = True if site.local else getattr(site, "compute_internet", None)
+    internet: bool | None = True if site.local else site.compute_internet
     if internet:
         return found
     image = site.container.image

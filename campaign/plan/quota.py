@@ -23,8 +23,6 @@ LEAST_BYTES_PER_RUN = FILES_PER_RUN * 4096
 """A block each."""
 MOST_BYTES_PER_RUN = 4 << 20
 """Logs are cut at 2 MiB (console.log and failed.log 1 MiB each); tables are taken to need no more than that."""
-ARRAY_SIZE = 1001
-"""Slurm's own MaxArraySize, where the site's file doesn't say it."""
 WARN_SHARE = 0.5
 _SAME_QUOTA = 1.25
 """statvfs that reports about the quota's own total reports the quota: hard limits lie a tenth above soft ones."""

@@ -179,7 +179,7 @@ class Shaper:
     def _qos_refusals(self, partition: str, nodes: int, walltime_s: float) -> list[str]:
         """Why none of a partition's `qos_by_size` admits this size; empty when one does, or the QOS is named."""
         limits = self.site.partitions[partition]
-        against = {name: qos_refusals(limits.qos[name], nodes, walltime_s) for name in limits.qos_by_size}
+        against = {name: refusals(limits.qos[name], nodes, walltime_s) for name in limits.qos_by_size}
         if self.named_qos is not None or not all(against.values()):
             return []
         return [f"QOS {name} {', '.join(reasons.values())}" for name, reasons in against.items()]
@@ -191,7 +191,7 @@ class Shaper:
             return self.named_qos, ()
         limits = self.site.partitions[partition].qos
         for name in by_size:
-            if not qos_refusals(limits[name], nodes, walltime_s):
+            if not refusals(limits[name], nodes, walltime_s):
                 return name, ()
         if refusals(self.site.partitions[partition], nodes, walltime_s):
             return by_size[0], ()  # the partition's own reasons are said already
@@ -202,28 +202,21 @@ class Shaper:
         return by_size[0], (problem,)
 
 
-def qos_refusals(qos: Qos, nodes: int, walltime_s: float) -> dict[str, str]:
-    """What a QOS has against this size: the limit's key and what it allows. Unknown limits admit."""
-    reasons = {}
-    if qos.max_nodes is not None and nodes > qos.max_nodes:
-        reasons["max_nodes"] = f"at most {qos.max_nodes} nodes"
-    if qos.min_nodes is not None and nodes < qos.min_nodes:
-        reasons["min_nodes"] = f"at least {qos.min_nodes} nodes"
-    if qos.max_time is not None and walltime_s > qos.max_time:
-        reasons["max_time"] = f"at most {format_duration(qos.max_time)}"
-    return reasons
-
-
-def refusals(partition: Partition, nodes: int, walltime_s: float) -> dict[str, str]:
-    """What a partition has against this size: the limit's key and what it allows. Unknown limits admit."""
-    reasons = {"down": "down"} if partition.down else {}
-    most = min((limit for limit in (partition.max_nodes, partition.nodes) if limit is not None), default=None)
-    if most is not None and nodes > most:
-        reasons["max_nodes" if most == partition.max_nodes else "nodes"] = f"at most {most} nodes"
-    if partition.min_nodes is not None and nodes < partition.min_nodes:
-        reasons["min_nodes"] = f"at least {partition.min_nodes} nodes"
-    if partition.max_time is not None and walltime_s > partition.max_time:
-        reasons["max_time"] = f"at most {format_duration(partition.max_time)}"
+def refusals(limits: Partition | Qos, nodes: int, walltime_s: float) -> dict[str, str]:
+    """What a partition or QOS has against this size: the limit's key and what it allows. Unknown limits admit."""
+    reasons: dict[str, str] = {}
+    most = {"max_nodes": limits.max_nodes}
+    if isinstance(limits, Partition):
+        reasons |= {"down": "down"} if limits.down else {}
+        most["nodes"] = limits.nodes
+    known = {key: limit for key, limit in most.items() if limit is not None}
+    tightest = min(known, key=lambda key: known[key], default=None)
+    if tightest is not None and nodes > known[tightest]:
+        reasons[tightest] = f"at most {known[tightest]} nodes"
+    if limits.min_nodes is not None and nodes < limits.min_nodes:
+        reasons["min_nodes"] = f"at least {limits.min_nodes} nodes"
+    if limits.max_time is not None and walltime_s > limits.max_time:
+        reasons["max_time"] = f"at most {format_duration(limits.max_time)}"
     return reasons
 
 

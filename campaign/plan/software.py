@@ -9,6 +9,7 @@ import shutil
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Literal
 
 from campaign.plan.ground import UNKNOWN, Findings, Ground
 from campaign.study import Study
@@ -25,8 +26,8 @@ _SIF = {"01": "i386", "02": "x86_64", "03": "arm", "04": "aarch64", "06": "ppc64
 def architecture_of(header: bytes) -> str | None:
     """Architecture of a program (ELF) or a container image (SIF) from its first bytes; None: it is neither."""
     if header[:4] == b"\x7fELF" and len(header) >= 20:
-        order = "big" if header[5] == 2 else "little"
-        machine = int.from_bytes(header[18:20], order)  # type: ignore[arg-type]
+        order: Literal["big", "little"] = "big" if header[5] == 2 else "little"
+        machine = int.from_bytes(header[18:20], order)
         return _ELF.get(machine, f"ELF machine {machine}")
     if header[32:42] == _SIF_MAGIC and len(header) >= 48:
         code = header[45:47].decode("ascii", "replace")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WAITS = "walltime: auto waits for a pilot: nothing of this series has been measured yet"
@@ -35,6 +35,10 @@ class Pilot:
     """Until the first step; 0 where it wasn't recorded."""
     work_s: float
     """All the rest."""
+
+
+Pilots = Callable[[str, str], Sequence[Pilot]]
+"""(site, series) -> measured runs."""
 
 
 @dataclass(frozen=True, slots=True)

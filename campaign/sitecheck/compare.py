@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from campaign.site import Partition, Qos, Site
 from campaign.sitecheck.comparenodes import compare_nodes
-from campaign.sitecheck.findings import Finding, Findings
+from campaign.sitecheck.findings import Finding, Findings, Verdict
 from campaign.sitecheck.picture import Picture
 from campaign.slurm import cluster
 from campaign.slurm.durations import format_duration
@@ -191,9 +191,9 @@ class _Compare:
             known = [getattr(one, key) for one in (*mine, qos) if one is not None and getattr(one, key) is not None]
             path, what = ("scheduler", "limits", key), f"{key} of {self.picture.user}"
             if not known:
-                verdict = "right" if said is None else "note"
+                verdict: Verdict = "right" if said is None else "note"
                 message = f"{what}: the cluster sets no limit" + ("" if said is None else "; the file's holds")
-                self.findings.add(verdict, path, message, source=ASSOC)  # type: ignore[arg-type]
+                self.findings.add(verdict, path, message, source=ASSOC)
             elif said is not None and said < min(known):
                 message = f"{what} is {min(known)}; the file's smaller limit holds"
                 self.findings.add("note", path, message, source=ASSOC, found=min(known))
@@ -275,8 +275,8 @@ class _Compare:
                               found=there, write="reservation: null")  # fmt: skip
         else:
             state = known[name].state
-            verdict = "right" if state == "ACTIVE" else "note"
-            self.findings.add(verdict, path, f"reservation {name} is {state}", source=RESERVATION,  # type: ignore[arg-type]
+            verdict: Verdict = "right" if state == "ACTIVE" else "note"
+            self.findings.add(verdict, path, f"reservation {name} is {state}", source=RESERVATION,
                               found=state)  # fmt: skip
         if self.site.constraint is not None:
             self.constraint(self.site.constraint)

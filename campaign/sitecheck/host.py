@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign.doctor.storage import mount_of
+from campaign.doctor.storage import kind_of, mount_of
 from campaign.job.network import interface_address
 from campaign.site import Filesystem, Site
 from campaign.sitecheck.findings import Finding, Findings
@@ -58,12 +58,6 @@ def _interface(findings: Findings, site: Site) -> None:
     else:
         message = f"this host has {name}; nodes: `campaign site probe {site.name}`"
         findings.add("right", path, message, source="this host", found=f"{name} {address}")
-
-
-def kind_of(mount_kind: str) -> str:
-    """One name for the forms of a kind of file system: nfs4 is nfs, fuse.ceph is ceph."""
-    kind = mount_kind.removeprefix("fuse.").removeprefix("fuseblk.")
-    return {"nfs4": "nfs", "ceph-fuse": "ceph", "mmfs": "gpfs"}.get(kind, kind)
 
 
 def _filesystem(findings: Findings, name: str, said: Filesystem, filled: str | None) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from campaign.doctor.storage import mount_of
+from campaign import vendors
+from campaign.doctor.storage import kind_of, mount_of, mounts
 from campaign.job.network import interface_address
-from campaign.sitecheck.host import NETWORK_KINDS, kind_of
-from campaign.vendors import VENDORS, VendorName
+from campaign.sitecheck.host import NETWORK_KINDS
+from campaign.vendors import VendorName
 
 FOLDER_VARIABLES = ("SCRATCH", "FSCRATCH", "WORK", "FASTDATA", "PROJECT", "DATA", "STORE", "HOME")
 """In which sites say where their file systems are; the first ones are where runs belong."""
@@ -44,11 +45,11 @@ def look(user: str) -> HostFacts:
     """Ask this host."""
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     runtime = next((name for name in ("apptainer", "singularity") if shutil.which(name)), None)
-    drivers = [vendor.name for vendor in VENDORS.values() if Path(vendor.driver_version).exists()]
+    drivers = vendors.loaded()
     return HostFacts(
         filesystems=shared_filesystems(text, os.environ, user),
         interface=_interface(sorted(path.name for path in Path("/sys/class/net").iterdir())),
-        vendor=drivers[0] if drivers else None,
+        vendor=drivers[0].name if drivers else None,
         container_runtime=runtime,
     )
 
@@ -67,15 +68,11 @@ def shared_filesystems(mountinfo: str, environ: Mapping[str, str], user: str) ->
             found.setdefault(path, FoundFilesystem(variable.lower(), path, kind_of(mount.kind),
                                                    os.access(folder, os.W_OK)))  # fmt: skip
             covered.add(mount.point)
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, after = left.split(), right.split()
-        if len(fields) < 5 or not after or kind_of(after[0]) not in NETWORK_KINDS - {"cvmfs", "9p"}:
-            continue
-        point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
-        if point not in covered:
+    for mount in mounts(mountinfo):
+        kind, point = kind_of(mount.kind), mount.point
+        if kind in NETWORK_KINDS - {"cvmfs", "9p"} and point not in covered:
             name = _name(point, {one.name for one in found.values()})
-            found.setdefault(point, FoundFilesystem(name, point, kind_of(after[0]), os.access(point, os.W_OK)))
+            found.setdefault(point, FoundFilesystem(name, point, kind, os.access(point, os.W_OK)))
     return tuple(found.values())
 
 

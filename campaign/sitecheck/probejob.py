@@ -20,7 +20,7 @@ from typing import Any
 
 from campaign.errors import BadInput, CampaignError, NotNow, Problem
 from campaign.job.launch import STEP_INPUTS
-from campaign.plan.shape import qos_refusals, refusals
+from campaign.plan.shape import refusals
 from campaign.site import Site
 from campaign.slurm import commands
 from campaign.slurm.nodelist import expand
@@ -81,7 +81,7 @@ def choose_partition(site: Site, nodes: int, named: str | None) -> str:
 def choose_qos(site: Site, partition: str, nodes: int) -> str | None:
     """The site's QOS, else the first of the partition's `qos_by_size` that admits the probe."""
     limits = site.partitions[partition]
-    fit = (name for name in limits.qos_by_size if not qos_refusals(limits.qos[name], nodes, MINUTES * 60))
+    fit = (name for name in limits.qos_by_size if not refusals(limits.qos[name], nodes, MINUTES * 60))
     return site.qos or next(fit, None)
 
 

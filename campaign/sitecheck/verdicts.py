@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from campaign.doctor.storage import kind_of
 from campaign.site import Site
 from campaign.sitecheck.findings import Finding, Findings, Verdict
-from campaign.sitecheck.host import NODE_KINDS, kind_of
+from campaign.sitecheck.host import NODE_KINDS
 from campaign.vendors import VENDORS
 from campaign.yamlfile import KeyPath
 

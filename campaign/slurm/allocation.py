@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from campaign.slurm.cluster import fields, parse_gpus
 from campaign.slurm.nodelist import expand
 
 
@@ -31,23 +32,21 @@ class Allocation:
     one_thread: bool
     """The job may use one thread of each core only (`--hint=nomultithread`); `cpus` still counts all of them."""
     end: datetime | None
+    cluster: str | None = None
+    """Whose it is; scontrol doesn't say, so whoever asked it fills this in."""
 
     def left_s(self, now: datetime | None = None) -> float | None:
         """Seconds until its time limit; None: no limit is known."""
         return None if self.end is None else (self.end - (now or datetime.now(UTC))).total_seconds()
 
 
-_KEYED = re.compile(r"(?:^|\s)([A-Za-z][\w/:-]*)=(\S*)")
 _PLACE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S*) .*?GRES=(\S*)", re.MULTILINE)
 _THREADS = re.compile(r"ReqB:S:C:T=[^\s:]*:[^\s:]*:[^\s:]*:1\s")
-_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 def parse_allocation(text: str) -> Allocation | None:
     """The job of `scontrol -d show job ID`, asked for with TZ=UTC; None when there is none in `text`."""
-    found: dict[str, str] = {}
-    for name, value in _KEYED.findall(text):
-        found.setdefault(name, value)
+    found = fields(text)
     if "JobId" not in found:
         return None
     user, uid = _who(found.get("UserId", ""))
@@ -58,7 +57,7 @@ def parse_allocation(text: str) -> Allocation | None:
     for names, ids, gres in _PLACE.findall(text):
         for node in expand(names):
             cpus[node] = _count(ids)
-            gpus[node] = sum(int(number) for number in _GPUS.findall(gres))
+            gpus[node], _ = parse_gpus(gres)
     return Allocation(
         job_id=found["JobId"],
         state=found.get("JobState", ""),

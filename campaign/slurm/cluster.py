@@ -110,13 +110,13 @@ class Reservation:
     accounts: tuple[str, ...]
 
 
-def fields(line: str) -> dict[str, str]:
-    """One line of `scontrol --oneliner show`; of a key that comes twice (in a comment) the first counts."""
-    starts = list(_FIELD.finditer(line))
-    ends = [*(match.start() for match in starts), len(line)][1:]
+def fields(text: str) -> dict[str, str]:
+    """One entry of `scontrol show`, on one line or several; of a key that comes twice the first counts."""
+    starts = list(_FIELD.finditer(text))
+    ends = [*(match.start() for match in starts), len(text)][1:]
     found: dict[str, str] = {}
     for match, end in zip(starts, ends, strict=True):
-        found.setdefault(match[1], line[match.end() : end].strip())
+        found.setdefault(match[1], text[match.end() : end].strip())
     return found
 
 

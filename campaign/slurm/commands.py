@@ -18,6 +18,7 @@ from campaign.slurm.queries import (
     JobReport,
     parse_charges,
     parse_config,
+    parse_job_id,
     parse_sacct,
     parse_squeue,
 )
@@ -123,7 +124,5 @@ def sacctmgr_show(site: str, *what: str) -> Answer:
 def sbatch(site: str, script: str) -> str | Answer:
     """Queue a script file; the job id, or an `Answer` when sbatch gave none."""
     answer = run(site, ["sbatch", "--parsable", script], SBATCH_TIMEOUT_S)
-    # a site's filter may print lines of its own; the id may carry the cluster: 1234;juwels
-    ids = [line.partition(";")[0].strip() for line in answer.stdout.splitlines()]
-    ids = [word for word in ids if word.isdigit()]
-    return ids[-1] if answer.ok and ids else answer
+    job_id = parse_job_id(answer.stdout) if answer.ok else None
+    return answer if job_id is None else job_id

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from campaign.slurm.states import FINAL, run_state
+
 SQUEUE_FORMAT = "%F|%K|%j|%T|%S|%e|%N|%P|%a|%r"
 """array job id, index, name, state, start, end, nodes, partition, account, reason (last: it may hold anything)."""
 
@@ -63,7 +65,7 @@ def parse_squeue(text: str) -> list[JobReport]:
     return reports
 
 
-CHARGE_FIELDS = "JobID,ElapsedRaw,AllocNodes,AllocCPUS,AllocTRES"
+CHARGE_FIELDS = "JobID,State,ElapsedRaw,AllocNodes,AllocCPUS,AllocTRES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,20 @@ class Charge:
 
 
 def parse_charges(text: str) -> list[Charge]:
-    """Rows of `sacct -X -P -n -o CHARGE_FIELDS`; jobs that never held a node are left out."""
+    """Rows of `sacct -X -P -n -o CHARGE_FIELDS` of jobs that have ended and held nodes.
+
+    A run may have ended long before its job has (in a ladder, or while nodes are cleaned up): what such a job has held
+    so far is not its charge.
+    """
     charges = []
     for line in text.splitlines():
         parts = line.split("|")
         match = _SACCT_ID.match(parts[0])
-        if len(parts) != 5 or match is None or match["indices"] or not all(part.isdigit() for part in parts[1:4]):
+        if len(parts) != 6 or match is None or match["indices"] or not all(part.isdigit() for part in parts[2:5]):
             continue
-        held = _tres(parts[4])
-        elapsed_s, nodes, cpus = (int(part) for part in parts[1:4])
-        if not nodes or "node" not in held:  # a job that waits is said to hold what it asks for, without TRES
+        held = _tres(parts[5])
+        elapsed_s, nodes, cpus = (int(part) for part in parts[2:5])
+        if run_state(parts[1])[0] not in FINAL or not nodes or "node" not in held:
             continue
         index = None if match["index"] is None else int(match["index"])
         charges.append(Charge(match["job"], index, elapsed_s, nodes, cpus, held.get("gres/gpu"), held.get("billing")))
@@ -156,6 +162,12 @@ def _indices(match: re.Match[str]) -> list[int | None]:
         first = int(numbers[1])
         indices.extend(range(first, int(numbers[2] or first) + 1, int(numbers[3] or 1)))
     return indices
+
+
+def parse_job_id(text: str) -> str | None:
+    """The job id that `sbatch --parsable` prints (`1234` or `1234;cluster`), after any lines of a site's own filter."""
+    ids = re.findall(r"^[ \t]*(\d+)(?:;\S+)?[ \t]*$", text, re.MULTILINE)
+    return ids[-1] if ids else None
 
 
 def _word(text: str) -> str | None:

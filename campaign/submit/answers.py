@@ -73,13 +73,14 @@ def ask(site: Site, jobs: Sequence[Row]) -> Answers:
         return Answers(site.name, None, None, f"Slurm didn't answer: {queued.stderr}")
     if not site.accounting:
         return Answers(site.name, _by_place(queued), None, None)
-    accounted = commands.sacct(site.name, users, _since(jobs))
+    accounted = commands.sacct(site.name, users, since(jobs))
     if isinstance(accounted, commands.Answer):
         return Answers(site.name, _by_place(queued), None, f"accounting didn't answer: {accounted.stderr}")
     return Answers(site.name, _by_place(queued), _by_place(accounted), None)
 
 
-def _since(jobs: Iterable[Row]) -> str:
+def since(jobs: Iterable[Row]) -> str:
+    """From when on accounting is asked about these jobs: UTC, ISO 8601, before the first of them was sent."""
     oldest = min(job["intent_at"] for job in jobs)
     return (datetime.fromisoformat(oldest.replace("Z", "+00:00")) - CLOCK_MARGIN).strftime("%Y-%m-%dT%H:%M:%S")
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from campaign.project import Project, SitePaths
     from campaign.site import Site
 
-DEFAULT_ARRAY_SIZE = 1001
-"""Slurm's own MaxArraySize where nobody says otherwise; the largest index is one less."""
-
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -91,7 +88,7 @@ def make_batches(project: Project, site: Site, items: Iterable[Item]) -> list[Ba
         groups = [[element for group in elements.values() for element in group]]
         groups[0].sort(key=lambda element: element[0].run.order)
     else:
-        size = site.scheduler.limits.array_size or DEFAULT_ARRAY_SIZE
+        size = site.elements_per_array
         groups = [group[at : at + size] for group in elements.values() for at in range(0, len(group), size)]
     return [_batch(project, site, group) for group in groups if group]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sqlite3 import Row
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from campaign.errors import Problem
 from campaign.slurm import commands
 from campaign.slurm.queries import Charge
 from campaign.slurm.states import FINAL
-from campaign.submit.answers import CLOCK_MARGIN
+from campaign.submit.answers import since
 from campaign.submit.ledger import Ledger, now
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 JOBS_PER_QUERY = 500
 """Of one sacct call: its command line stays far below the kernel's limit."""
 
+CHARGED_HOURS = ("charged_node_h", "charged_gpu_h", "charged_cpu_h", "charged_billing_h")
 _ENDED = ", ".join(f"'{state}'" for state in sorted(FINAL))
 
 UNCHARGED = (
@@ -43,22 +44,21 @@ SELECT r.site, r.study, count(*) AS attempts,
   sum({_HOURS} * json_extract(r.spec, '$.price.node_h') / ({_WALL_H})) AS held_node_h
 FROM jobs j JOIN runs r USING (run_id)
 WHERE j.started IS NOT NULL AND j.ended IS NOT NULL AND j.state IN ({_ENDED})
-  AND ifnull(j.reason, '') NOT LIKE 'claimed by%'
 GROUP BY 1, 2 ORDER BY 1, 2
 """
 CHARGED = """
-SELECT r.site, r.study, count(*) AS elements, sum(c.elapsed_s * c.nodes) / 3600.0 AS node_h,
-  CASE WHEN count(c.gpus) = count(*) THEN sum(c.elapsed_s * c.gpus) / 3600.0 END AS gpu_h,
-  sum(c.elapsed_s * c.cpus) / 3600.0 AS cpu_h,
-  CASE WHEN count(c.billing) = count(*) THEN sum(c.elapsed_s * c.billing) / 3600.0 END AS billing_h
+SELECT r.site, r.study, count(*) AS charged_elements, sum(c.elapsed_s * c.nodes) / 3600.0 AS charged_node_h,
+  CASE WHEN count(c.gpus) = count(*) THEN sum(c.elapsed_s * c.gpus) / 3600.0 END AS charged_gpu_h,
+  sum(c.elapsed_s * c.cpus) / 3600.0 AS charged_cpu_h,
+  CASE WHEN count(c.billing) = count(*) THEN sum(c.elapsed_s * c.billing) / 3600.0 END AS charged_billing_h
 FROM charges c JOIN (SELECT site, tag, array_index, min(run_id) AS run_id FROM jobs GROUP BY 1, 2, 3)
   USING (site, tag, array_index) JOIN runs r USING (run_id)
 GROUP BY 1, 2
 """
-COMMITTED = """
-SELECT site, sum(json_extract(spec, '$.price.gpu_h')) AS gpu_h, sum(json_extract(spec, '$.price.node_h')) AS node_h
-FROM runs WHERE state IN ('submitting', 'queued', 'running', 'unknown') GROUP BY 1
-"""
+COMMITTED = (
+    "SELECT sum(json_extract(spec, '$.price.gpu_h')) FROM runs "
+    "WHERE state IN ('submitting', 'queued', 'running', 'unknown')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,8 @@ def update_charges(project: Project, ledger: Ledger, *, note: Callable[[str], No
 def _charge(ledger: Ledger, site: Site, rows: Sequence[Row], report: ChargeReport) -> None:
     places = {(row["job_id"], row["array_index"]): row for row in rows}
     ids = list(dict.fromkeys(row["job_id"] for row in rows))
-    since = min(row["intent_at"] for row in rows)
-    since = _earlier(since)
     for start in range(0, len(ids), JOBS_PER_QUERY):
-        answer = commands.charges(site.name, ids[start : start + JOBS_PER_QUERY], since)
+        answer = commands.charges(site.name, ids[start : start + JOBS_PER_QUERY], since(rows))
         if isinstance(answer, commands.Answer):
             hint = "costs are the time that jobs held nodes; campaign cost  again"
             report.warnings.append(Problem(f"{site.name}: accounting didn't answer: {answer.stderr}", hint=hint))
@@ -150,35 +148,20 @@ def _keep(ledger: Ledger, found: Sequence[tuple[Row, Charge]]) -> None:
         )  # fmt: skip
 
 
-def _earlier(moment: str) -> str:
-    from datetime import datetime
-
-    return (datetime.fromisoformat(moment.replace("Z", "+00:00")) - CLOCK_MARGIN).strftime("%Y-%m-%dT%H:%M:%S")
-
-
 def costs(ledger: Ledger) -> list[Cost]:
     """What every study has cost on every site, from the ledger alone."""
-    charged = {(row["site"], row["study"]): row for row in ledger.query(CHARGED)}
-    found = []
-    for row in ledger.query(SUMS):
-        sums = charged.get((row["site"], row["study"]))
-        whole = sums is not None and sums["elements"] == row["elements"]
-        found.append(
-            Cost(
-                site=row["site"], study=row["study"], attempts=row["attempts"],
-                planned_gpu_h=row["planned_gpu_h"], planned_node_h=row["planned_node_h"],
-                planned_units=row["planned_units"], unit=row["unit"],
-                held_gpu_h=row["held_gpu_h"], held_node_h=row["held_node_h"],
-                charged_gpu_h=sums["gpu_h"] if sums is not None and whole else None,
-                charged_node_h=sums["node_h"] if sums is not None and whole else None,
-                charged_cpu_h=sums["cpu_h"] if sums is not None and whole else None,
-                charged_billing_h=sums["billing_h"] if sums is not None and whole else None,
-                elements=row["elements"], charged_elements=0 if sums is None else sums["elements"],
-            )
-        )  # fmt: skip
-    return found
+    charged = {(row["site"], row["study"]): dict(row) for row in ledger.query(CHARGED)}
+    return [_cost(dict(row), charged.get((row["site"], row["study"]), {})) for row in ledger.query(SUMS)]
+
+
+def _cost(sums: dict[str, Any], charged: dict[str, Any]) -> Cost:
+    """Sums with what was charged; hours of a part of the jobs are no answer for all of them."""
+    elements = charged.get("charged_elements", 0)
+    whole = elements == sums["elements"]
+    hours: dict[str, Any] = {name: charged.get(name) if whole else None for name in CHARGED_HOURS}
+    return Cost(**sums, **hours, charged_elements=elements)
 
 
 def committed_gpu_h(ledger: Ledger) -> float:
     """GPU-hours that queued and running attempts may still take, at their whole walltime."""
-    return sum(row["gpu_h"] or 0.0 for row in ledger.query(COMMITTED))
+    return float(ledger.query(COMMITTED)[0][0] or 0.0)

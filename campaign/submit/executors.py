@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import re
 import shlex
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from campaign.errors import CampaignError, Problem
 from campaign.site import Site
 from campaign.slurm.commands import SBATCH_TIMEOUT_S, slurm_conf
 from campaign.slurm.jobscope import JOB_SCOPED
-from campaign.slurm.queries import classify_refusal
+from campaign.slurm.queries import classify_refusal, parse_job_id
 from campaign.submit.batch import Batch, head_command, node_gpus
 from campaign.words import count as number
 
@@ -74,11 +73,10 @@ class SlurmExecutor(submitit.SlurmExecutor):
     def _get_job_id_from_submission_command(string: str | bytes) -> str:
         """Job id from `sbatch --parsable`: `1234` or `1234;cluster`, after any lines that a site's filter prints."""
         text = string.decode() if isinstance(string, bytes) else string
-        for line in reversed(text.splitlines()):
-            match = re.fullmatch(r"(\d+)(?:;\S+)?", line.strip())
-            if match:
-                return match[1]
-        raise FailedSubmissionError(f"sbatch answered without a job id: {text[:200]!r}")
+        job_id = parse_job_id(text)
+        if job_id is None:
+            raise FailedSubmissionError(f"sbatch answered without a job id: {text[:200]!r}")
+        return job_id
 
 
 def slurm_executor(batch: Batch, site: Site) -> SlurmExecutor:

@@ -7,6 +7,7 @@ what sbatch would have said of a job of this size is put in: ranks see the same,
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shlex
@@ -84,7 +85,7 @@ def allocation(site: Site, environ: Mapping[str, str] = os.environ) -> Allocatio
     if left_s is not None and left_s < LEAST_S:
         raise BadInput(Problem(f"allocation {job_id} ends in {max(0, left_s):.0f} s", key="--here",
                                allowed=f"at least {LEAST_S} s", hint=salloc))  # fmt: skip
-    return found
+    return dataclasses.replace(found, cluster=cluster)
 
 
 def cpus_of(held: Allocation, nodes: tuple[str, ...], threads: int) -> int | None:
@@ -194,7 +195,7 @@ def here_script(batch: Batch, site: Site, held: Allocation, nodes: tuple[str, ..
         "SLURM_JOB_USER": held.user,
         "SLURM_JOB_UID": held.uid,
         "SLURM_JOB_GID": held.gid,
-        "SLURM_CLUSTER_NAME": guard_cluster(site),
+        "SLURM_CLUSTER_NAME": held.cluster,
         "SLURM_SUBMIT_DIR": Path.cwd(),
         "SLURM_SUBMIT_HOST": socket.gethostname(),
         "SLURM_NODE_ALIASES": "(null)",

@@ -155,7 +155,7 @@ class Ledger:
         """
         runs = [run for run in plan.runs if run.can_run]
         ids = [run.run_id for run in runs]
-        known = self._states(ids)
+        known = self.states(ids)
         with self.transaction() as db:
             db.execute(
                 "INSERT INTO plans (plan_id, created, overrides, n_runs) VALUES (?, ?, ?, ?) "
@@ -180,23 +180,18 @@ class Ledger:
     def plan_before(self, plan: Plan) -> str | None:
         """The id of the newest plan with a run of the same study on the same site; it may be this very one."""
         pairs = sorted({(run.site, run.study) for run in plan.runs})
-        for row in self.query("SELECT plan_id FROM plans ORDER BY created DESC"):
-            for site, study in pairs:
-                sql = (
-                    "SELECT 1 FROM plan_runs JOIN runs USING (run_id) WHERE plan_runs.plan_id = ? AND site = ? "
-                    "AND study = ? LIMIT 1"
-                )
-                if self.query(sql, (row["plan_id"], site, study)):
-                    return str(row["plan_id"])
-        return None
+        rows = self.query(
+            "SELECT plan_id FROM plans p WHERE EXISTS (SELECT 1 FROM plan_runs JOIN runs USING (run_id) "
+            f"WHERE plan_runs.plan_id = p.plan_id AND (site, study) IN (VALUES {', '.join(['(?, ?)'] * len(pairs))})) "
+            "ORDER BY created DESC LIMIT 1",
+            [value for pair in pairs for value in pair],
+        )
+        return str(rows[0]["plan_id"]) if rows else None
 
     def states(self, run_ids: Iterable[str]) -> dict[str, str]:
         """States of those of the runs that the ledger knows."""
-        return self._states(list(run_ids))
-
-    def _states(self, ids: Sequence[str]) -> dict[str, str]:
         states: dict[str, str] = {}
-        for part in _chunks(ids):
+        for part in _chunks(list(run_ids)):
             marks = ",".join("?" * len(part))
             states.update(self.query(f"SELECT run_id, state FROM runs WHERE run_id IN ({marks})", part))  # type: ignore[arg-type]
         return states

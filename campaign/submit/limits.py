@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from sqlite3 import Row
@@ -30,20 +31,13 @@ class Room:
     """Array elements that a site may still take, and whose limit it is."""
 
     left: int
-    message: str
-    problem_of: Problem
+    limit: Problem
+    """The limit, at the line that sets it."""
 
     def problem(self, wanted: int) -> Problem:
         """What is said of `wanted` elements when fewer fit."""
-        stay = number(wanted - self.left, "job")
-        return Problem(
-            f"{self.message}: {stay} stay planned",
-            self.problem_of.file,
-            self.problem_of.line,
-            key=self.problem_of.key,
-            value=self.problem_of.value,
-            hint=AGAIN,
-        )
+        stay = f"{number(wanted - self.left, 'job')} stay planned"
+        return dataclasses.replace(self.limit, message=f"{self.limit.message}: {stay}", hint=AGAIN)
 
 
 def room(config: Config, ledger: Ledger, site: Site) -> Room | None:
@@ -59,11 +53,11 @@ def _rooms(config: Config, site: Site, active: dict[str, int]) -> Iterator[Room]
     if limit is not None:
         here = active.get(site.name, 0)
         message = f"{site.name} allows {number(limit, 'job')} at once, {here} are there"
-        yield Room(max(0, limit - here), message, site.problem(("scheduler", "limits", "submit_jobs"), "", value=limit))
+        yield Room(max(0, limit - here), site.problem(("scheduler", "limits", "submit_jobs"), message))
     if cap is not None:
         everywhere = sum(active.values())
         message = f"the project allows itself {number(cap, 'queued job')}, {everywhere} are there"
-        yield Room(max(0, cap - everywhere), message, config.problem(("caps", "queued"), "", value=cap))
+        yield Room(max(0, cap - everywhere), config.problem(("caps", "queued"), message))
 
 
 def within_cap(config: Config, ledger: Ledger, rows: Sequence[Row]) -> tuple[list[Row], Problem | None]:

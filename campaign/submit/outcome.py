@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlite3 import Row
 from typing import Any
 
+from campaign.job.spec import run_folder
 from campaign.slurm.queries import JobReport
 from campaign.slurm.states import FINAL
 from campaign.submit.ledger import age_s
@@ -26,8 +27,7 @@ Ending = tuple[dict[str, Any], dict[str, Any]]
 
 def run_dir(job: Job) -> Path:
     """Folder of the run: claims and attempts."""
-    run_id: str = job["run_id"]
-    return Path(job["submit_dir"]).parent.parent / "runs" / run_id[:2] / run_id
+    return run_folder(Path(job["submit_dir"]).parent.parent, job["run_id"])
 
 
 def claimed(job: Job) -> bool:

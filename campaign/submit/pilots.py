@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from sqlite3 import Row
 from typing import TYPE_CHECKING
 
-from campaign.plan.walltime import Pilot
+from campaign.job.spec import run_folder
+from campaign.plan.walltime import Pilot, Pilots
 from campaign.submit.ledger import seconds_between
 
 if TYPE_CHECKING:
     from campaign.submit.ledger import Ledger
-
-Pilots = Callable[[str, str], list[Pilot]]
-"""(site, series) -> what was measured there."""
 
 NEWEST = 20
 """Pilots of one series that are read; the newest tell most."""
@@ -36,27 +33,23 @@ def pilots(ledger: Ledger) -> Pilots:
     def look(site: str, series: str) -> list[Pilot]:
         if (site, series) not in known:
             rows = ledger.query(DONE, (site, series, NEWEST))
-            found = [_pilot(row["run_id"], row["nodes"], row["world_size"], _folder(row)) for row in rows]
+            found = [_pilot(row) for row in rows]
             known[site, series] = [pilot for pilot in found if pilot is not None]
         return known[site, series]
 
     return look
 
 
-def _folder(row: Row) -> Path:
-    run_id, root, attempt = str(row["run_id"]), str(row["run_root"]), int(row["attempts"])
-    return Path(root) / "runs" / run_id[:2] / run_id / f"a{attempt}"
-
-
-def _pilot(run_id: str, nodes: int, world_size: int, folder: Path) -> Pilot | None:
-    """The pilot that a record tells of; None when there is none, or it says too little."""
+def _pilot(row: Row) -> Pilot | None:
+    """The pilot that a run's record tells of; None when there is none, or it says too little."""
+    folder = run_folder(row["run_root"], row["run_id"]) / f"a{row['attempts']}"
     try:
         record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
         whole_s = seconds_between(record["started"], record["ended"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     startup_s = min(_startup_s(folder / "events.parquet"), whole_s)
-    return Pilot(run_id, nodes, world_size, startup_s, whole_s - startup_s)
+    return Pilot(row["run_id"], row["nodes"], row["world_size"], startup_s, whole_s - startup_s)
 
 
 def _startup_s(events: Path) -> float:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from sqlite3 import Row
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from campaign.errors import CampaignError, NotNow, Problem
 from campaign.submit import states
@@ -186,6 +186,8 @@ def _affordable(project: Project, ledger: Ledger, places: list[_Place], report: 
         return places
     report.limited.append(over)
     ids = {row["run_id"] for row in kept}
+    # asked again when a run has ended, not at every look: room comes from nothing else
+    report.full_sites |= {place.site.name for place in places if any(row["run_id"] not in ids for row in place.rows)}
     cut_down = [
         dataclasses.replace(place, rows=[row for row in place.rows if row["run_id"] in ids]) for place in places
     ]
@@ -266,12 +268,7 @@ def _changed_hint(kind: str, name: str, site: str, *, gone: bool) -> str:
 
 def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], report: SubmitReport) -> list[Batch]:
     """The rows as batches, no more jobs than the site's submit limit leaves room for."""
-    planned = ledger.planned_runs(row["run_id"] for row in rows)
-    items = [
-        Item(planned[row["run_id"]], row["attempts"] + 1, tries(ledger, row["run_id"], row["attempts"] + 1))
-        for row in rows
-    ]
-    batches = make_batches(project, site, items)
+    batches = make_batches(project, site, next_items(ledger, rows))
     free = room(project.config, ledger, site)
     wanted = sum(len(batch.elements) for batch in batches)
     if free is None or wanted <= free.left:
@@ -281,9 +278,17 @@ def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], 
     return cut(project, site, batches, free.left)
 
 
-def tries(ledger: Ledger, run_id: str, attempt: int) -> int:
-    """Earlier intents of this attempt that came to nothing: they are part of the next one's tag."""
-    return int(ledger.query("SELECT count(*) FROM jobs WHERE run_id = ? AND attempt = ?", (run_id, attempt))[0][0])
+def next_items(ledger: Ledger, rows: Sequence[Row]) -> list[Item]:
+    """The next attempt at each of these runs. Earlier intents of it that came to nothing are part of its tag."""
+    planned = ledger.planned_runs(row["run_id"] for row in rows)
+    tries = {
+        row["run_id"]: int(row["n"])
+        for row in ledger.query(
+            "SELECT run_id, count(*) AS n FROM jobs JOIN runs USING (run_id) "
+            "WHERE jobs.attempt = runs.attempts + 1 GROUP BY 1"
+        )
+    }
+    return [Item(planned[row["run_id"]], row["attempts"] + 1, tries.get(row["run_id"], 0)) for row in rows]
 
 
 def _submit_rows(
@@ -298,15 +303,17 @@ def _submit_rows(
     """Queue the rows of one site. True when another command was quicker with some of them."""
     quicker = False
     batches = _batches(project, ledger, site, rows, report)
-    if batches:
-        note(_at_most(site, batches))
+    if not batches:
+        return False
+    note(_at_most(site, batches))
+    origin = provenance(project.root)
     for batch in batches:
         try:
             states.take_intent(ledger, batch, site.scheduler.kind, cluster)
         except states.TakenByAnother:
             quicker = True
             continue
-        if not _send(project, ledger, site, batch, report, note):
+        if not _send(project, ledger, site, batch, origin, report, note):
             break
     return quicker
 
@@ -326,11 +333,18 @@ def _at_most(site: Site, batches: Sequence[Batch]) -> str:
     return f"{site.name}: {number(len(runs), 'run')}{jobs}, {cost}"
 
 
-def _send(project: Project, ledger: Ledger, site: Site, batch: Batch, report: SubmitReport, note: Note) -> bool:
+def _send(
+    project: Project,
+    ledger: Ledger,
+    site: Site,
+    batch: Batch,
+    origin: Mapping[str, Any],
+    report: SubmitReport,
+    note: Note,
+) -> bool:
     """Queue one batch whose intent is noted. False when further batches for this site make no sense now."""
     local = site.scheduler.kind == "local"
     try:
-        origin = provenance(project.root)
         write_specs(batch, site, project.site_paths(site), project, origin)
         note_origin(ledger, site.name, batch.tag, origin)
         if local:

@@ -22,6 +22,7 @@ from sqlite3 import Row
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import BadInput
+from campaign.job.spec import run_folder
 from campaign.plan.build import build_plan, plan_id
 from campaign.plan.order import smallest
 from campaign.project import Project, SitePaths
@@ -187,8 +188,7 @@ def newest_job(ledger: Ledger, run_id: str) -> Row | None:
 
 def run_dir(drawer: Drawer, run: PlannedRun) -> Path:
     """Where the records of a try are."""
-    root = drawer.site_paths(drawer.load_site(run.site)).run_root
-    return root / "runs" / run.run_id[:2] / run.run_id
+    return run_folder(drawer.site_paths(drawer.load_site(run.site)).run_root, run.run_id)
 
 
 # -- cleaning up -----------------------------------------------------------------------------------------------------

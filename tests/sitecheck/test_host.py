@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from campaign.doctor.storage import kind_of
 from campaign.site import Site
 from campaign.sitecheck import host
 from tests.sitecheck.conftest import by_verdict
@@ -89,4 +90,4 @@ def test_a_host_without_modules(make_site: MakeSite, home: Path) -> None:
     [("nfs4", "nfs"), ("fuse.ceph", "ceph"), ("gpfs", "gpfs"), ("fuse.beegfs", "beegfs"), ("tmpfs", "tmpfs")],
 )
 def test_names_of_kinds(mounted: str, kind: str) -> None:
-    assert host.kind_of(mounted) == kind
+    assert kind_of(mounted) == kind

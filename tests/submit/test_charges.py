@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from campaign.config import Config
 from campaign.plan.model import Price
+from campaign.project import Project
 from campaign.slurm.queries import Charge, parse_charges
 from campaign.submit import charges, states
 from campaign.submit.batch import Batch, Item
@@ -17,7 +19,11 @@ from campaign.submit.budget import budget, over_cap
 from campaign.submit.ledger import Ledger
 from campaign.submit.limits import within_cap
 from campaign.submit.origin import note_origin, other_code, provenance
+from campaign.submit.submit import submit
 from campaign.yamlfile import parse
+from tests.conftest import Cli
+from tests.slurm.projects import study
+from tests.slurm.testbed.settings import REPOSITORY
 from tests.submit.make import make_plan, make_run
 
 TAG = "c0123456789ab"
@@ -26,10 +32,12 @@ PRICE = Price(4.0, 1.0, 48.0, "core-h", 10)
 IDS = [f"{number:016x}" for number in range(1, 5)]
 
 SACCT = """\
-77_0|900|2|192|billing=192,cpu=192,gres/gpu=8,mem=960000M,node=2
-77_1|1800|2|192|billing=192,cpu=192,gres/gpu=8,mem=960000M,node=2
-77_[2-3]|0|2|192|billing=192,cpu=192,gres/gpu=8
-99|60|1|96|billing=96,cpu=96,node=1
+77_0|COMPLETED|900|2|192|billing=192,cpu=192,gres/gpu=8,mem=960000M,node=2
+77_1|CANCELLED by 0|1800|2|192|billing=192,cpu=192,gres/gpu=8,mem=960000M,node=2
+77_[2-3]|PENDING|0|2|192|billing=192,cpu=192,gres/gpu=8
+78_0|RUNNING|30|2|192|billing=192,cpu=192,gres/gpu=8,mem=960000M,node=2
+79_0|COMPLETING|31|2|192|billing=192,cpu=192,gres/gpu=8,mem=960000M,node=2
+99|TIMEOUT|60|1|96|billing=96,cpu=96,node=1
 """
 
 
@@ -67,7 +75,7 @@ def test_what_sacct_prints() -> None:
         Charge("77", 1, 1800, 2, 192, 8, 192),
         Charge("99", None, 60, 1, 96, None, 96),
     ]
-    assert parse_charges("sacct: error: nothing\n77_0|x|2|192|node=2\n") == []
+    assert parse_charges("sacct: error: nothing\n77_0|FAILED|x|2|192|node=2\n") == []
 
 
 def test_planned_and_held(ledger: Ledger) -> None:
@@ -121,6 +129,24 @@ def test_submit_stops_at_the_cap(ledger: Ledger, cap: float, kept: int) -> None:
     if problem is not None:
         assert "1 run stay" in problem.message
         assert problem.key == "caps.gpu_hours"
+
+
+def test_a_site_that_the_cap_holds_back_counts_as_full(tmp_path: Path, cli: Cli) -> None:
+    """As at a site's own limits, whoever follows then waits for a run to end before asking the cluster again."""
+    (tmp_path / "sites").mkdir()
+    local = (REPOSITORY / "sites" / "local.yaml").read_text()
+    (tmp_path / "sites" / "local.yaml").write_text(local.replace("gpus: 0,", "gpus: 1,"))
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "s.yaml").write_text(json.dumps({"schema": 1, "name": "s"} | study(["true"])))
+    (tmp_path / "campaign.yaml").write_text("schema: 1\ncaps: {gpu_hours: 0.01}\n")
+    cli("plan", "local", "--study", "s", cwd=tmp_path, code=0)
+    project = Project(tmp_path)
+    with Ledger.open(project.ledger_path) as ledger:
+        ids = [row["run_id"] for row in ledger.query("SELECT run_id FROM runs")]
+        assert len(ids) == 1
+        report = submit(project, ledger, ids)
+        assert (report.queued, report.full_sites) == (0, {"local"})
+        assert [problem.key for problem in report.limited] == ["caps.gpu_hours"]
 
 
 def test_an_older_ledger_is_brought_up(tmp_path: Path) -> None:
