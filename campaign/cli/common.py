@@ -210,6 +210,22 @@ def selection_flags(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
+def cap_flags(function: F) -> F:
+    """--max-queued --max-gpu-hours; the command gets one `Caps` named `caps`."""
+
+    @click.option("--max-queued", type=click.IntRange(min=1), metavar="N",
+                  help="At most N of the project's jobs queued or running at once.")  # fmt: skip
+    @click.option("--max-gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="H",
+                  help="At most H GPU-hours in all: spent, queued and new ones at their walltime.")  # fmt: skip
+    @functools.wraps(function)
+    def wrapper(*args: Any, max_queued: int | None, max_gpu_hours: float | None, **kwargs: Any) -> Any:
+        from campaign.submit.limits import Caps
+
+        return function(*args, caps=Caps(max_queued, max_gpu_hours), **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
 def require(condition: bool, problem: Problem | str) -> None:
     """Raise `BadInput` unless `condition`."""
     if not condition:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from campaign.cli.common import Context, flags
+from campaign.cli.common import Context, cap_flags, flags
 from campaign.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_NOT_NOW, BadInput, Problem
 from campaign.submit.ledger import Ledger
 from campaign.words import count as number
@@ -17,8 +17,9 @@ from campaign.words import count as number
 if TYPE_CHECKING:
     from campaign.plan.model import Plan
     from campaign.project import Project
+    from campaign.submit.limits import Caps
     from campaign.submit.overview import Overview
-    from campaign.submit.submit import SubmitReport
+    from campaign.submit.report import SubmitReport
 
 EXAMPLES = """\b
 Examples:
@@ -38,13 +39,14 @@ Ctrl-C stops the watching, not the jobs: the same command picks them up again.
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a parameter or axis; repeatable."
 )
 @click.option("--plots/--no-plots", default=True, help="Draw the figures at the end.")
+@cap_flags
 def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], overrides: tuple[str, ...],
-        plots: bool) -> None:  # fmt: skip
+        plots: bool, caps: Caps) -> None:  # fmt: skip
     """Plan, submit, wait and collect, with progress."""
     started = time.monotonic()
     project = context.project
     with Ledger.open(project.ledger_path) as ledger:
-        plan, report = _to_the_end(context, ledger, sites, studies, overrides)
+        plan, report = _to_the_end(context, ledger, sites, studies, overrides, caps)
         rows = ledger.run_rows([planned.run_id for planned in plan.runs if planned.can_run])
     ended = {row["run_id"]: row["state"] for row in rows}
     for reason in dict.fromkeys(row["reason"] for row in rows if row["state"] == "done" and row["reason"]):
@@ -66,7 +68,7 @@ def run(context: Context, sites: tuple[str, ...], studies: tuple[str, ...], over
 
 
 def _to_the_end(
-    context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str]
+    context: Context, ledger: Ledger, sites: Sequence[str], studies: Sequence[str], overrides: Sequence[str], caps: Caps
 ) -> tuple[Plan, SubmitReport]:
     """Plan and follow; once more when runs of `walltime: auto` have their pilots then."""
     from campaign.cli.planning import make_plan
@@ -92,7 +94,7 @@ def _to_the_end(
         if added.done:
             context.note(f"{added.done} of {len(ids)} runs are already measured")
         with _progress(context, len(ids)) as show:
-            report = follow(project, ledger, ids, note=context.note, show=show, warn=context.warn)
+            report = follow(project, ledger, ids, note=context.note, show=show, warn=context.warn, caps=caps)
         if not waiting:
             return plan, report
         last = waiting, report

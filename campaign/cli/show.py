@@ -10,8 +10,11 @@ import click
 
 from campaign.cli.common import Context, flags
 from campaign.cli.render import state, table
+from campaign.slurm.durations import format_duration
+from campaign.slurm.reasons import words
 from campaign.slurm.states import ACTIVE
 from campaign.submit import outcome
+from campaign.submit.advice import advice
 from campaign.submit.ledger import Ledger
 from campaign.submit.outcome import Job
 from campaign.words import count as number
@@ -52,6 +55,7 @@ def show(context: Context, run: str, script: bool) -> None:
         "epochs": _epochs(newest),
         "failed_log": _tail(newest, "failed.log"),
         "paths": _paths(newest),
+        "next": advice(row),
     }
     if script:
         context.say(_script(newest))
@@ -166,10 +170,12 @@ def _print(context: Context, row: dict[str, Any], jobs: list[dict[str, Any]], re
     if failed:
         context.say(click.style(f"last lines of failing ranks ({len(failed)} in failed.log):", bold=True))
         context.say("\n".join(failed[-TAIL_LINES:]))
+        context.say(f"  the script  campaign show {row['run_id'][:8]} --script")
     for label, path in context.data["paths"].items():
         if path:
             context.say(f"  {label:<11} {path}")
-    context.say(_next(row))
+    for line in context.data["next"]:
+        context.say(f"next: {line}")
 
 
 def _facts(row: dict[str, Any], jobs: list[dict[str, Any]], record: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -184,6 +190,16 @@ def _facts(row: dict[str, Any], jobs: list[dict[str, Any]], record: dict[str, An
         facts.append(("reason", row["reason"]))
     if row["valid"] is not None:
         facts.append(("valid", "yes" if row["valid"] else f"no: {row['why_invalid']}"))
+    if jobs and jobs[-1]["failed_nodes"]:
+        facts.append(("suspect", jobs[-1]["failed_nodes"]))
+    if jobs and jobs[-1]["again"]:
+        facts.append(("tried again", jobs[-1]["again"].replace("again: ", "yes, ").replace("not by itself: ", "no: ")))
+    if row["walltime_s"]:
+        facts.append(("walltime", f"{format_duration(row['walltime_s'])} of the next attempt"))
+    if jobs and jobs[-1]["avoided"]:
+        facts.append(("avoids", jobs[-1]["avoided"]))
+    if row["state"] == "queued" and jobs:
+        facts.append(("pending", _waits(jobs[-1])))
     old = row["state"] == "planned" and row["attempts"] > 0
     if old and jobs:
         last = jobs[-1]
@@ -192,12 +208,19 @@ def _facts(row: dict[str, Any], jobs: list[dict[str, Any]], record: dict[str, An
         leaving = record.get("exit") or {}
         if record["state"] != "done":
             said = ", ".join(f"{name} {value}" for name, value in leaving.items() if value is not None)
-            facts.append(("its exit" if old else "exit", said))
+            facts.append(("its exit" if old else "exit", said or "no rank failed by itself"))
         if record.get("missing_nodes"):
             facts.append(("missing", ", ".join(record["missing_nodes"])))
         if record.get("commit"):
             facts.append(("commit", record["commit"][:12] + (" (dirty)" if record.get("dirty") else "")))
     return facts
+
+
+def _waits(job: Job) -> str:
+    meaning = words(job["reason"])
+    text = f"{meaning} ({job['reason']})" if meaning else job["reason"] or "Slurm gives no reason yet"
+    start = job["expected_start"]
+    return f"{text}; expected to start {start[:16].replace('T', ' ')} UTC" if start else text
 
 
 def _exit(job: Job) -> str:
@@ -214,15 +237,3 @@ def _epoch_row(epoch: dict[str, Any]) -> list[str]:
     return [f"{epoch['epoch']}{warm}", number("epoch_time_s", ".3f"), number("slowest_rank", "d"),
             number("samples_seen", "d"), number("samples_unique", "d"), number("loss", ".5g"),
             number("val_loss", ".5g")]  # fmt: skip
-
-
-def _next(row: dict[str, Any]) -> str:
-    run_id = row["run_id"]
-    hints = {
-        "planned": "campaign submit",
-        "queued": "campaign status --watch",
-        "running": f"campaign logs {run_id} -f",
-        "timeout": f"give the study a longer `walltime`, then campaign plan {row['site']} && campaign submit",
-        "done": f"campaign sql \"FROM epochs WHERE run_id = '{run_id}'\"",
-    }
-    return "next: " + hints.get(row["state"], f"campaign logs {run_id}, then campaign retry --run {run_id}")

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from campaign.cli.common import Context, flags, selection_flags
+from campaign.cli.common import Context, cap_flags, flags, require, selection_flags
 from campaign.cli.render import duration, state, table
+from campaign.errors import Problem
 from campaign.slurm.states import RUN_STATES
 from campaign.submit.ledger import Ledger
 from campaign.submit.overview import Overview, overview
 
 if TYPE_CHECKING:
+    from campaign.submit.follow import Round
+    from campaign.submit.limits import Caps
     from campaign.submit.select import Selection
 
 EXAMPLES = """\b
 Examples:
   campaign status                        counts by site and study
   campaign status --watch                until nothing is queued or running
+  campaign status --advance              go on: queue what fits now
   campaign status -v --where "state = 'failed'"
   campaign status --json | jq .data.groups
 """
@@ -35,11 +39,21 @@ Examples:
 )
 @click.option("--refresh/--no-refresh", default=True, help="Ask the schedulers (at most every poll_interval_s).")
 @click.option("--force", is_flag=True, help="Ask the schedulers now, however short ago they were asked.")
-def status(context: Context, selection: Selection, watch: bool, refresh: bool, force: bool) -> None:
-    """Show where every run stands."""
+@click.option("--advance", is_flag=True, help="Then go on: queue what fits now, and again what may be tried again.")
+@cap_flags
+def status(context: Context, selection: Selection, watch: bool, refresh: bool, force: bool, advance: bool,
+           caps: Caps) -> None:  # fmt: skip
+    """Show where every run stands.
+
+    With --advance it also does what `campaign submit` does, so that repeated calls (by hand, by cron, by a timer: see
+    `campaign timer`) bring a campaign to its end.
+    """
+    require(not (watch and advance), Problem("--watch only looks; --advance goes one step on",
+                                             hint="campaign run SITE...  does both"))  # fmt: skip
     with Ledger.open(context.project.ledger_path) as ledger:
         ids = None if selection.empty else _select(ledger, selection)
-        if refresh:
+        done = _advance(context, ledger, selection, caps) if advance else None
+        if refresh and not advance:
             _refresh(context, ledger, force)
         view = overview(ledger, ids)
         if watch:
@@ -49,6 +63,21 @@ def status(context: Context, selection: Selection, watch: bool, refresh: bool, f
         runs = _runs(ledger, ids) if context.verbose or not selection.empty else None
         context.data = _data(view, runs)
         _print(context, view, runs)
+    if done is not None:
+        from campaign.cli.submit import round_data, tell_round
+
+        context.data["advance"] = round_data(done)
+        tell_round(context, done)
+
+
+def _advance(context: Context, ledger: Ledger, selection: Selection, caps: Caps) -> Round:
+    from campaign.submit.follow import one_round
+    from campaign.submit.select import select_runs
+
+    return one_round(
+        context.project, ledger, select_runs(ledger, selection), command="status --advance", caps=caps,
+        named=selection.sites, everything=selection.names_runs, note=context.note, warn=context.warn,
+    )  # fmt: skip
 
 
 def _select(ledger: Ledger, selection: Selection) -> list[str]:
@@ -110,14 +139,26 @@ def _print(context: Context, view: Overview, runs: list[dict[str, Any]] | None) 
     header = ["site", "study", "runs", *used, "node-h", "GPU-h"]
     context.say(table(header, rows, right=range(2, len(header))))
     for row in view.pending:
-        if row["reason"]:
-            context.say(f"{row['site']}: {row['count']} waiting: {row['reason']}")
+        context.say(_waiting(row))
     for poll in view.polls:
         if poll.age_s is not None and view.active:
-            context.say(click.style(f"{poll.site}: as of {duration(poll.age_s)} ago", dim=True))
+            failed = f"; the last question failed: {poll.error}" if poll.error else ""
+            context.say(click.style(f"{poll.site}: as of {duration(poll.age_s)} ago{failed}", dim=not failed))
     if runs is not None:
         _print_runs(context, runs)
     _print_next(context, view)
+
+
+def _waiting(row: dict[str, Any]) -> str:
+    """`juwels: 12 waiting for nodes (Resources), the first expected at 2026-01-01 12:00 UTC`."""
+    text = f"{row['site']}: {row['count']} pending"
+    if row["words"]:
+        text += f": {row['words']} ({row['reason']})"
+    elif row["reason"]:
+        text += f": {row['reason']}"
+    if row["expected_start"]:
+        text += f"; first expected to start {row['expected_start'][:16].replace('T', ' ')} UTC"
+    return text
 
 
 def _print_runs(context: Context, runs: list[dict[str, Any]]) -> None:

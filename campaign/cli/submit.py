@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from campaign.cli.common import Context, flags, selection_flags
+from campaign.cli.common import Context, cap_flags, flags, selection_flags
 from campaign.errors import EXIT_BAD_INPUT, EXIT_NOT_NOW
 from campaign.submit.ledger import Ledger
 from campaign.words import count as number
 
 if TYPE_CHECKING:
-    from campaign.submit.select import Explored, Selection
-    from campaign.submit.submit import SubmitReport
+    from campaign.submit.follow import Round
+    from campaign.submit.limits import Caps
+    from campaign.submit.select import Selection
 
 EXAMPLES = """\b
 Examples:
@@ -22,6 +23,7 @@ Examples:
   campaign submit --all                   those too
   campaign submit --plan 3f2a --site juwels
   campaign submit --where "world_size <= 16"
+  campaign submit --max-queued 20         no more than 20 jobs at once
   campaign submit --dry-run               what would be queued
 """
 
@@ -31,42 +33,50 @@ Examples:
 @selection_flags
 @click.option("--all", "everything", is_flag=True, help="Also runs of older plans made with --set.")
 @click.option("--dry-run", is_flag=True, help="Print the scripts that would be sent; queue nothing.")
-def submit(context: Context, selection: Selection, everything: bool, dry_run: bool) -> None:
+@cap_flags
+def submit(context: Context, selection: Selection, everything: bool, dry_run: bool, caps: Caps) -> None:
     """Queue planned runs, exactly as planned.
+
+    Runs that the infrastructure broke are tried again, too. Base points and small runs go first. What limits leave no
+    room for stays planned (exit code 3): the same command later, `campaign run`, or what `campaign timer` prints, tops
+    up.
 
     Without --plan, --run or --where it takes the runs of plans made without --set, those of the newest plan whatever
     it was made with, and those planned again by `campaign retry`. Without --site, runs of sites that are not here stay
     planned.
     """
-    from campaign.submit.refresh import refresh
+    from campaign.submit.follow import one_round
     from campaign.submit.select import leave_out_explored, select_runs
     from campaign.submit.submit import preview
-    from campaign.submit.submit import submit as submit_runs
 
     project = context.project
+    everything = everything or selection.names_runs
     with Ledger.open(project.ledger_path) as ledger:
-        ids, explored = select_runs(ledger, selection), None
-        if not (everything or selection.names_runs):
-            ids, explored = leave_out_explored(ledger, ids)
+        ids = select_runs(ledger, selection)
         if dry_run:
-            scripts = preview(project, ledger, ids)
+            shown = ids if everything else leave_out_explored(ledger, ids)[0]
+            scripts = preview(project, ledger, shown, caps)
             context.data = {"scripts": scripts}
             context.say("\n".join(script["text"] for script in scripts) or "nothing to submit")
             return
-        for warning in refresh(project, ledger, force=True).warnings:
-            context.warn(warning)
-        report = submit_runs(project, ledger, ids, note=context.note, named=selection.sites)
-    if explored is not None:
-        context.note(explored.message)
-    tell(context, report, explored)
+        done = one_round(
+            project, ledger, ids, command="submit", caps=caps, named=selection.sites, everything=everything,
+            note=context.note, warn=context.warn,
+        )  # fmt: skip
+    context.data = round_data(done)
+    tell_round(context, done)
+    if not (done.report.queued or done.report.held or context.errors or done.explored):
+        context.say("nothing is planned in this selection; `campaign status` shows where runs stand")
 
 
-def tell(context: Context, report: SubmitReport, explored: Explored | None) -> None:
-    """Say what was queued and what was not, and set the exit code."""
-    context.data = {
+def round_data(done: Round) -> dict[str, Any]:
+    """What a round did, for JSON."""
+    report, explored = done.report, done.explored
+    return {
         "queued": report.queued,
         "batches": report.batches,
         "jobs": report.jobs,
+        "retried": done.retried,
         "held": [
             {"site": held.site, "study": held.study, "count": held.count, "gate_run": held.gate_run,
              "gate_state": held.gate_state}
@@ -77,6 +87,13 @@ def tell(context: Context, report: SubmitReport, explored: Explored | None) -> N
         ],
         "explored": {"runs": explored.runs, "plans": explored.plans} if explored else {"runs": 0, "plans": []},
     }  # fmt: skip
+
+
+def tell_round(context: Context, done: Round) -> None:
+    """Say what was queued and what was not, and set the exit code."""
+    report = done.report
+    if done.explored is not None:
+        context.note(done.explored.message)
     for line in report.advice:
         context.note(line)
     for held in report.held:
@@ -98,5 +115,3 @@ def tell(context: Context, report: SubmitReport, explored: Explored | None) -> N
             f"{number(report.queued, 'run')} queued in {number(report.batches, 'batch', 'batches')}; "
             "follow with: campaign status --watch"
         )
-    elif not (report.held or context.errors or explored):
-        context.say("nothing is planned in this selection; `campaign status` shows where runs stand")

@@ -19,7 +19,7 @@ from campaign.submit.ledger import Ledger
 if TYPE_CHECKING:
     from campaign.plan.model import Plan, PlannedRun
     from campaign.project import Project
-    from campaign.submit.submit import SubmitReport
+    from campaign.submit.report import SubmitReport
     from campaign.submit.tryout import Drawer, Request
     from campaign.submit.tryreport import TryReport
 

@@ -32,6 +32,15 @@ class Price:
     files: int
     ops_shared: int | None = None
 
+    def times(self, factor: float) -> Price:
+        """The price of `factor` times the walltime."""
+        return dataclasses.replace(
+            self,
+            gpu_h=None if self.gpu_h is None else self.gpu_h * factor,
+            node_h=self.node_h * factor,
+            site_units=None if self.site_units is None else self.site_units * factor,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
@@ -99,6 +108,13 @@ class PlannedRun:
     """How `walltime: auto` came to its value; None when the study says it."""
     problems: tuple[Problem, ...] = ()
     """Why this run can't run here; empty for a run that can be submitted."""
+
+    def with_walltime(self, walltime_s: int) -> PlannedRun:
+        """The same run with another walltime, and the price of it."""
+        if walltime_s == self.walltime_s:
+            return self
+        price = self.price.times(walltime_s / self.walltime_s)
+        return dataclasses.replace(self, walltime_s=walltime_s, price=price)
 
     @property
     def can_run(self) -> bool:

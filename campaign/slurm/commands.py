@@ -7,6 +7,7 @@ import pwd
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from campaign.slurm.jobscope import JOB_SCOPED
 from campaign.slurm.queries import (
@@ -22,6 +23,7 @@ from campaign.slurm.queries import (
     parse_sacct,
     parse_squeue,
 )
+from campaign.slurm.states import SACCT_ENDED
 
 QUERY_TIMEOUT_S = 60.0
 SBATCH_TIMEOUT_S = 120
@@ -82,14 +84,23 @@ def user_name() -> str:
 
 
 def squeue(site: str, users: Iterable[str]) -> list[JobReport] | Answer:
-    """All queued and running jobs of `users`, one row an array element; an `Answer` when the query failed."""
-    answer = run(site, ["squeue", "-h", "-r", "-u", ",".join(users), "-o", SQUEUE_FORMAT])
+    """All jobs of `users` that the controller knows, one row an array element; an `Answer` when the query failed.
+
+    Those that have ended stay there for the cluster's MinJobAge, and are known here before accounting has them.
+    """
+    answer = run(site, ["squeue", "-h", "-r", "-t", "all", "-u", ",".join(users), "-o", SQUEUE_FORMAT])
     return parse_squeue(answer.stdout) if answer.ok else answer
 
 
 def sacct(site: str, users: Iterable[str], since: str) -> list[JobReport] | Answer:
-    """Jobs of `users` that accounting knows since `since` (UTC, ISO 8601); an `Answer` when the query failed."""
-    answer = run(site, ["sacct", "-X", "-P", "-n", "-u", ",".join(users), "-S", since[:19], "-o", SACCT_FIELDS])
+    """Jobs of `users` that have ended since `since` (UTC, ISO 8601); an `Answer` when the query failed.
+
+    Without states sacct leaves out jobs that were cancelled while they were held or before their begin time.
+    """
+    # clocks differ: what ended "tomorrow" has ended
+    until = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
+    answer = run(site, ["sacct", "-X", "-P", "-n", "-u", ",".join(users), "-S", since[:19], "-E", until, "-s",
+                        ",".join(SACCT_ENDED), "-o", SACCT_FIELDS])  # fmt: skip
     return parse_sacct(answer.stdout) if answer.ok else answer
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from campaign.slurm.states import FINAL, run_state
 
 SQUEUE_FORMAT = "%F|%K|%j|%T|%S|%e|%N|%P|%a|%r"
-"""array job id, index, name, state, start, end, nodes, partition, account, reason (last: it may hold anything)."""
+"""array job id, index, name, state, start (of a pending job: the expected one), end, nodes, partition, account, reason
+(last: it may hold anything)."""
 
 SACCT_FIELDS = "JobID,JobName,State,ExitCode,Submit,Start,End,Partition,Account,Cluster,NodeList,Reason"
 
+_NOT_STARTED = frozenset({"PENDING", "CONFIGURING"})
 _NO_TIME = frozenset({"", "N/A", "Unknown", "None", "NONE"})
 
 
@@ -38,6 +40,8 @@ class JobReport:
     cluster: str | None = None
     exit_code: int | None = None
     signal: int | None = None
+    expected_start: str | None = None
+    """When Slurm's backfill thinks that a pending job will start; None: it hasn't thought so far."""
 
 
 def parse_squeue(text: str) -> list[JobReport]:
@@ -48,6 +52,7 @@ def parse_squeue(text: str) -> list[JobReport]:
         if len(parts) != 10:
             continue
         job_id, index, name, state, start, _end, nodes, partition, account, reason = parts
+        waits = state in _NOT_STARTED
         reports.append(
             JobReport(
                 job_id=job_id.strip(),
@@ -56,7 +61,8 @@ def parse_squeue(text: str) -> list[JobReport]:
                 slurm_state=state,
                 source="squeue",
                 reason=_word(reason),
-                started=_time(start) if state not in ("PENDING", "CONFIGURING") else None,
+                started=None if waits else _time(start),
+                expected_start=_time(start) if waits else None,
                 nodelist=_word(nodes),
                 partition=_word(partition),
                 account=_word(account),

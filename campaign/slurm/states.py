@@ -53,6 +53,12 @@ SLURM_STATES: Final[dict[str, tuple[RunState, str | None]]] = {
 }
 """Slurm state -> (run state, fail_class if the state alone tells it)."""
 
+SACCT_ENDED: Final = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+)  # fmt: skip
+"""States in which a job has ended, by names that every sacct since 17.11 takes."""
+
 
 def run_state(slurm_state: str) -> tuple[RunState, str | None]:
     """What a Slurm state means for a run; `CANCELLED by 0` and `COMPLETING+` forms included; unlisted: unknown."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from campaign.errors import BadInput, NotNow, Problem
+from campaign.lockholder import holder
 from campaign.store.migrate import fact, set_fact
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow
 
-LEDGER_SCHEMA = 2
+LEDGER_SCHEMA = 3
 FACT = "ledger"
 NO_LEDGER = "none"
 _CHANGE_COUNTER = struct.Struct(">I")
@@ -126,8 +127,9 @@ def open_ledger(ledger: Path, wait_s: float = 20.0) -> Iterator[sqlite3.Connecti
             yield db if _check_schema(db, ledger) else None
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
+            who = holder(ledger) or "another campaign command"
             raise NotNow(
-                Problem("another campaign command is writing the ledger", str(ledger), hint="repeat the command")
+                Problem(f"{who} is writing the ledger", str(ledger), hint="the same command again, later")
             ) from error
         raise BadInput(Problem(f"the ledger can't be read: {error}", str(ledger))) from error
     except sqlite3.DatabaseError as error:

@@ -58,6 +58,14 @@ class Answers:
             return False
         return job["cluster"] in (None, self.cluster)
 
+    def knows_array(self, job: Row) -> bool:
+        """True when some element of the job's array is known."""
+        return job["job_id"] in self._job_ids
+
+    @functools.cached_property
+    def _job_ids(self) -> set[str]:
+        return {report.job_id for reports in (self.queued, self.accounted) for report in (reports or {}).values()}
+
     @functools.cached_property
     def cluster(self) -> str | None:
         """What the controller that answers here calls itself; None when it doesn't say."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +19,7 @@ from campaign.errors import BadInput, Problem
 from campaign.job.spec import SPECS_FILE, RunSpec
 from campaign.plan.ladder import START_S
 from campaign.plan.model import PlannedRun
+from campaign.submit.order import Element, elements
 
 if TYPE_CHECKING:
     from campaign.project import Project, SitePaths
@@ -31,11 +34,16 @@ class Item:
     attempt: int
     tries: int = 0
     """Earlier intents of this very attempt that came to nothing; part of the tag, so a tag is never used twice."""
+    avoid: tuple[str, ...] = ()
+    """Suspect nodes of earlier attempts, kept out of this one; `run.exclude` names them too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
-    """The runs that one sbatch (or one local queue) takes: `elements[i]` are the runs of array index i, in order."""
+    """The runs that one sbatch (or one local queue) takes: `elements[i]` are the runs of array index i, in order.
+
+    What is looked up for every spec of a batch is worked out once: an array may have 10,000 elements.
+    """
 
     site: str
     tag: str
@@ -53,22 +61,22 @@ class Batch:
         """The run whose placement (partition, account and so on) all share."""
         return self.elements[0][0].run
 
-    @property
+    @functools.cached_property
     def nodes(self) -> int:
         """Nodes of one array element: those of its largest run."""
         return max(item.run.nodes for _, item in self.placed())
 
-    @property
+    @functools.cached_property
     def cores(self) -> int:
         """Cores per node: what the run that wants most asks for."""
         return max(item.run.cpus_per_rank * item.run.ranks_per_node for _, item in self.placed())
 
-    @property
+    @functools.cached_property
     def memory_bytes(self) -> int | None:
         """Per node; None: nothing is asked."""
         return max((item.run.memory_bytes for _, item in self.placed() if item.run.memory_bytes), default=None)
 
-    @property
+    @functools.cached_property
     def walltime_s(self) -> int:
         """Walltime of one array element: packed runs come one after another."""
         return max(
@@ -82,32 +90,22 @@ class Batch:
 
 
 def make_batches(project: Project, site: Site, items: Iterable[Item]) -> list[Batch]:
-    """Items as batches, in order. Slurm: one array per resource shape, split at MaxArraySize. Local: one queue."""
-    elements = _elements(items)
-    if site.scheduler.kind == "local":
-        groups = [[element for group in elements.values() for element in group]]
-        groups[0].sort(key=lambda element: element[0].run.order)
+    """Items as batches. Slurm: the most useful first, one array per resource shape, split at MaxArraySize. Local: one
+    queue, in plan order."""
+    if site.local:
+        groups: list[list[Element]] = [sorted(elements(items), key=lambda element: element[0].run.order)]
     else:
         size = site.elements_per_array
-        groups = [group[at : at + size] for group in elements.values() for at in range(0, len(group), size)]
+        shapes: dict[tuple[Any, ...], list[Element]] = {}
+        for element in elements(items):
+            run = element[0].run
+            # a ladder is an array of its own
+            shapes.setdefault(("serial", *run.placement()) if run.pack == "serial" else run.shape(), []).append(element)
+        groups = [group[at : at + size] for group in shapes.values() for at in range(0, len(group), size)]
     return [_batch(project, site, group) for group in groups if group]
 
 
-def _elements(items: Iterable[Item]) -> dict[tuple[Any, ...], list[tuple[Item, ...]]]:
-    """Array elements by resource shape; of `pack: serial` every ladder is one element, in a batch of its own."""
-    single: dict[tuple[Any, ...], list[tuple[Item, ...]]] = {}
-    packed: dict[tuple[Any, ...], list[Item]] = {}
-    for item in items:
-        if item.run.pack == "serial":
-            packed.setdefault(item.run.placement(), []).append(item)
-        else:
-            single.setdefault(item.run.shape(), []).append((item,))
-    for key, together in packed.items():
-        single.setdefault(("serial", *key), []).append(tuple(together))
-    return single
-
-
-def _batch(project: Project, site: Site, group: Sequence[tuple[Item, ...]]) -> Batch:
+def _batch(project: Project, site: Site, group: Sequence[Element]) -> Batch:
     paths = project.site_paths(site)
     root = str(paths.run_root)
     if "%" in root:
@@ -119,18 +117,6 @@ def _batch(project: Project, site: Site, group: Sequence[tuple[Item, ...]]) -> B
     identity = json.dumps([str(project.root), root, site.name, items])
     tag = "c" + hashlib.sha256(identity.encode()).hexdigest()[:12]
     return Batch(site.name, tag, paths.run_root / "submit" / tag, tuple(group))
-
-
-def cut(project: Project, site: Site, batches: Sequence[Batch], jobs: int) -> list[Batch]:
-    """The first `jobs` array elements of `batches`; one that is cut through becomes another batch, with its own tag."""
-    kept = []
-    for batch in batches:
-        if jobs <= 0:
-            break
-        whole = len(batch.elements) <= jobs
-        kept.append(batch if whole else _batch(project, site, batch.elements[:jobs]))
-        jobs -= len(batch.elements)
-    return kept
 
 
 def write_specs(
@@ -163,6 +149,22 @@ def write_specs(
         file.flush()
         os.fsync(file.fileno())
     part.rename(target)
+
+
+def tidy(submit_dir: Path, job_id: str | None = None) -> None:
+    """Take away what a killed `submit` left half-written; to be called before the ledger settles its intent, so that
+    whoever is killed in between tidies again.
+
+    `job_id`: of the job that was queued after all, which keeps its script under the name that submitit gives it.
+    """
+    for script in submit_dir.glob(".submission_file_*.sh"):
+        if job_id is not None and not script.is_symlink():
+            script.replace(submit_dir / f"{job_id}_submission.sh")
+        else:
+            script.unlink(missing_ok=True)
+    (submit_dir / SPECS_FILE).with_suffix(".part").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or not empty: specs stay for a job that turns up late
+        submit_dir.rmdir()
 
 
 def make_spec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from sqlite3 import Row
 from typing import TYPE_CHECKING
 
 from campaign.errors import Problem
@@ -22,7 +23,7 @@ class Budget:
     """GPU-hours, all sites together."""
 
     cap_gpu_h: float | None
-    """`caps.gpu_hours` of campaign.yaml; None: no cap."""
+    """`caps.gpu_hours` of campaign.yaml, or a tighter one of the command; None: no cap."""
     spent_gpu_h: float
     """Attempts that have ended: as charged, else as held."""
     committed_gpu_h: float
@@ -42,9 +43,10 @@ class Budget:
         return (self.spent_gpu_h + self.committed_gpu_h + more_gpu_h) / self.cap_gpu_h
 
 
-def budget(config: Config, ledger: Ledger) -> Budget:
-    """Where the project stands, from the ledger."""
-    return Budget(config.caps.gpu_hours, sum(cost.gpu_h for cost in costs(ledger)), committed_gpu_h(ledger))
+def budget(config: Config, ledger: Ledger, *, cap: float | None = None) -> Budget:
+    """Where the project stands, from the ledger; against `cap` in GPU-hours, else the project's own."""
+    cap = config.caps.gpu_hours if cap is None else cap
+    return Budget(cap, sum(cost.gpu_h for cost in costs(ledger)), committed_gpu_h(ledger))
 
 
 def over_cap(config: Config, state: Budget, wanted_gpu_h: float) -> Problem | None:
@@ -66,6 +68,8 @@ def still_to_run(runs: Iterable[PlannedRun], states: dict[str, str]) -> list[Pla
     return [run for run in runs if run.can_run and states.get(run.run_id, "planned") == "planned"]
 
 
-def gpu_h_of(spec: str) -> float:
-    """The price of a ledger row, from its spec."""
-    return float(json.loads(spec)["price"]["gpu_h"] or 0.0)
+def gpu_h_of(row: Row) -> float:
+    """The price of the next attempt at a run, from its ledger row."""
+    spec = json.loads(row["spec"])
+    planned_s = float(spec["walltime_s"])
+    return float(spec["price"]["gpu_h"] or 0.0) * float(row["walltime_s"] or planned_s) / planned_s

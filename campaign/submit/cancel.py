@@ -46,7 +46,7 @@ def cancel(project: Project, ledger: Ledger, run_ids: Iterable[str], *, force: b
         if job["scheduler"] == "local":
             _cancel_local(ledger, job, report, force=force)
     for site in dict.fromkeys(job["site"] for job in jobs if job["scheduler"] == "slurm"):
-        _cancel_slurm(project, [job for job in jobs if job["site"] == site], report)
+        _cancel_slurm(project, ledger, [job for job in jobs if job["site"] == site], report)
     return report
 
 
@@ -81,7 +81,7 @@ def _cancel_local(ledger: Ledger, job: Row, report: CancelReport, *, force: bool
         states.update_jobs(ledger, [(key, ended, ended)])
 
 
-def _cancel_slurm(project: Project, jobs: list[Row], report: CancelReport) -> None:
+def _cancel_slurm(project: Project, ledger: Ledger, jobs: list[Row], report: CancelReport) -> None:
     """One scancel per job name and 500 elements: with the name, a job id that was handed out again is left alone."""
     site = project.load_site(jobs[0]["site"])
     try:
@@ -96,12 +96,26 @@ def _cancel_slurm(project: Project, jobs: list[Row], report: CancelReport) -> No
             Problem(f"{site.name}: {being} being submitted just now", hint="campaign status, then cancel again")
         )
     for tag in dict.fromkeys(job["tag"] for job in known):
-        targets = sorted({f"{job['job_id']}_{job['array_index']}" for job in known if job["tag"] == tag})
+        targets = sorted({_target(job) for job in known if job["tag"] == tag})
         for start in range(0, len(targets), TARGETS_PER_CALL):
             part = targets[start : start + TARGETS_PER_CALL]
             answer = commands.scancel(site.name, tag, part)
             if answer.ok:
                 report.jobs += len(part)
+                _note_asked(ledger, [job for job in known if _target(job) in part])
             else:
                 problem = Problem(f"{site.name}: scancel: {answer.stderr}", hint="campaign cancel  (again, later)")
                 report.failed.append(problem)
+
+
+def _target(job: Row) -> str:
+    return f"{job['job_id']}_{job['array_index']}"
+
+
+def _note_asked(ledger: Ledger, jobs: list[Row]) -> None:
+    """Slurm keeps no record of an array element that was cancelled while it was pending: that we asked tells it."""
+    with ledger.transaction() as db:
+        db.executemany(
+            "UPDATE jobs SET cancel_at = ? WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
+            [(now(), job["site"], job["tag"], job["array_index"], job["run_id"]) for job in jobs],
+        )

@@ -56,7 +56,8 @@ FROM charges c JOIN (SELECT site, tag, array_index, min(run_id) AS run_id FROM j
 GROUP BY 1, 2
 """
 COMMITTED = (
-    "SELECT sum(json_extract(spec, '$.price.gpu_h')) FROM runs "
+    "SELECT sum(json_extract(spec, '$.price.gpu_h') * coalesce(walltime_s, json_extract(spec, '$.walltime_s')) "
+    "/ json_extract(spec, '$.walltime_s')) FROM runs "
     "WHERE state IN ('submitting', 'queued', 'running', 'unknown')"
 )
 

@@ -33,11 +33,15 @@ QUEUE_START_S = 60
 
 
 class Refused(CampaignError):
-    """sbatch said no, or couldn't ask; nothing was queued. `limit` is True where later (or elsewhere) will do."""
+    """sbatch said no, or couldn't ask; nothing was queued.
 
-    def __init__(self, problem: Problem, *, limit: bool) -> None:
+    `limit` is True where later (or elsewhere) will do, `nowhere` where this machine belongs to no cluster.
+    """
+
+    def __init__(self, problem: Problem, *, limit: bool, nowhere: bool = False) -> None:
         super().__init__(problem)
         self.limit = limit
+        self.nowhere = nowhere
 
 
 class Uncertain(CampaignError):
@@ -50,6 +54,8 @@ class SlurmExecutor(submitit.SlurmExecutor):
     site: str = ""
     sent: bool = False
     """True once sbatch may have been called."""
+    answer: str | None = None
+    """The job id that sbatch gave."""
 
     @classmethod
     def name(cls) -> str:
@@ -69,13 +75,13 @@ class SlurmExecutor(submitit.SlurmExecutor):
         deadline = ["timeout", "-k", "5", str(SBATCH_TIMEOUT_S)]
         return ["env", *unset, *extra, *deadline, "sbatch", "--parsable", str(submission_file_path)]
 
-    @staticmethod
-    def _get_job_id_from_submission_command(string: str | bytes) -> str:
+    def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
         """Job id from `sbatch --parsable`: `1234` or `1234;cluster`, after any lines that a site's filter prints."""
         text = string.decode() if isinstance(string, bytes) else string
         job_id = parse_job_id(text)
         if job_id is None:
             raise FailedSubmissionError(f"sbatch answered without a job id: {text[:200]!r}")
+        self.answer = job_id
         return job_id
 
 
@@ -168,6 +174,8 @@ def sbatch(batch: Batch, site: Site) -> str:
         with contextlib.redirect_stderr(noise):  # submitit prints what we say better below
             job = executor._submit_command("exec " + shlex.join(head_command(batch, site)))
     except (FailedJobError, FailedSubmissionError, OSError) as error:
+        if executor.answer is not None:  # the job is queued; what failed is where submitit keeps the script
+            return executor.answer
         raise _explain(error, batch, site, sent=executor.sent) from error
     finally:
         # submitit leaves a link (or, when sbatch failed, the script) under a random name
@@ -190,7 +198,7 @@ def _explain(error: Exception, batch: Batch, site: Site, *, sent: bool) -> Campa
     if code == MISSING or kind == "no cluster":
         return Refused(Problem(f"{command}: this is no login node of {site.name}: {text or 'no sbatch here'}",
                                hint="submit on a login node of the site; `campaign doctor` says what is here"),
-                       limit=True)  # fmt: skip
+                       limit=True, nowhere=True)  # fmt: skip
     if kind == "uncertain":
         return Uncertain(Problem(f"{command}: no clear answer: {text or f'exit {code}'}",
                                  hint="campaign submit  (looks the tag up first)"))  # fmt: skip

@@ -17,11 +17,23 @@ from pathlib import Path
 from typing import Any, Self
 
 from campaign.errors import BadInput, NotNow, Problem
+from campaign.lockholder import holder
 from campaign.plan.model import Plan, PlannedRun
 from campaign.plan.progress import Progress, counted, silent
 
-SCHEMA = 2
-"""2: the tables `charges` and `origins`. An older ledger is brought up when it is opened."""
+SCHEMA = 3
+"""2: the tables `charges` and `origins`; 3: what retries need. An older ledger is brought up when it is opened."""
+
+_ADDED = {
+    3: (
+        "ALTER TABLE runs ADD COLUMN walltime_s INTEGER; ALTER TABLE jobs ADD COLUMN again TEXT;"
+        "ALTER TABLE jobs ADD COLUMN expected_start TEXT; ALTER TABLE jobs ADD COLUMN over_since TEXT;"
+        "ALTER TABLE jobs ADD COLUMN fail_class TEXT; ALTER TABLE jobs ADD COLUMN failed_nodes TEXT;"
+        "ALTER TABLE jobs ADD COLUMN walltime_s INTEGER; ALTER TABLE jobs ADD COLUMN avoided TEXT;"
+        "ALTER TABLE jobs ADD COLUMN cancel_at TEXT;"
+    )
+}
+"""Columns that a schema brought to tables of older ones."""
 
 
 def now() -> str:
@@ -82,7 +94,7 @@ class Ledger:
     def _prepare(self, write: bool) -> None:
         tables = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'meta'").fetchone()[0]
         if tables:
-            found = int(self.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0])
+            found = self._schema()
             if found > SCHEMA:
                 raise BadInput(
                     Problem(
@@ -92,14 +104,24 @@ class Ledger:
                     )
                 )
             if found < SCHEMA:
-                self._make(f"UPDATE meta SET value = '{SCHEMA}' WHERE key = 'schema';")
+                added = "".join(sql for schema, sql in _ADDED.items() if schema > found)
+                self._make(f"{added} UPDATE meta SET value = '{SCHEMA}' WHERE key = 'schema';")
         elif write:
             self._make()
 
     def _make(self, more: str = "") -> None:
         """Create what isn't there yet, in one transaction."""
         sql = resources.files("campaign.submit").joinpath("schema.sql").read_text(encoding="utf-8")
-        self.db.executescript(f"BEGIN IMMEDIATE;{sql}{more}COMMIT;")
+        try:
+            self.db.executescript(f"BEGIN IMMEDIATE;{sql}{more}COMMIT;")
+        except sqlite3.OperationalError:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            if not more or self._schema() != SCHEMA:  # else another command was quicker
+                raise
+
+    def _schema(self) -> int:
+        return int(self.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0])
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -108,10 +130,10 @@ class Ledger:
             yield
         except sqlite3.OperationalError as error:
             if "locked" in str(error) or "busy" in str(error):
+                who = holder(self.path) or "another campaign command"
                 raise NotNow(
-                    Problem("another campaign command is writing the ledger", str(self.path),
-                            hint="repeat the command; `fuser -v` on that file names the process")
-                ) from error  # fmt: skip
+                    Problem(f"{who} is writing the ledger", str(self.path), hint="the same command again, later")
+                ) from error
             raise BadInput(Problem(f"the ledger can't be opened: {error}", str(self.path))) from error
         except sqlite3.DatabaseError as error:
             raise BadInput(
@@ -256,7 +278,9 @@ _KEEP = {"run_id", "state"}
 _UPSERT_RUN = (
     f"INSERT INTO runs ({', '.join(_RUN_COLUMNS)}) VALUES ({', '.join('?' * len(_RUN_COLUMNS))}) "
     "ON CONFLICT (run_id) DO UPDATE SET superseded_by = NULL, "
-    + ", ".join(f"{name} = excluded.{name}" for name in _RUN_COLUMNS if name not in _KEEP)
+    # what a retry needs holds until the plan itself says something else
+    "walltime_s = CASE WHEN json_extract(spec, '$.walltime_s') = json_extract(excluded.spec, '$.walltime_s') "
+    "THEN walltime_s END, " + ", ".join(f"{name} = excluded.{name}" for name in _RUN_COLUMNS if name not in _KEEP)
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from sqlite3 import Row
 from typing import Any
 
 from campaign.job.spec import run_folder
+from campaign.slurm.nodelist import expand
 from campaign.slurm.queries import JobReport
 from campaign.slurm.states import FINAL
 from campaign.submit.ledger import age_s
@@ -17,6 +19,12 @@ TOLD_TO_END = frozenset({"cancelled", "interrupted"})
 """What a head writes that was told to end and can't know why: a time limit, a lost node, a preemption or a user."""
 
 CLAIMED_BY = "claimed by"
+
+CLOCK_MARGIN_S = 3600.0
+"""So much may Slurm's clock differ from ours before its times mislead us."""
+
+SUSPECT = frozenset({"node", "fabric"})
+"""Failures that point to a machine."""
 
 Job = Row | dict[str, Any]
 """A row of the ledger's `jobs`, or one that was brought up to date."""
@@ -83,9 +91,23 @@ def from_record(job: Job) -> Ending | None:
             "exit_code": leaving.get("code"),
             "signal": leaving.get("signal"),
             "nodelist": ",".join(data.get("nodes") or []) or None,
+            "fail_class": data.get("fail_class"),
+            "failed_nodes": suspects(data, data.get("fail_class")),
         },
         run_values,
     )
+
+
+def suspects(data: dict[str, Any], fail_class: str | None) -> str | None:
+    """Nodes that a record points to, separated by commas: those that fell silent, else the failing rank's."""
+    if fail_class not in SUSPECT:
+        return None
+    silent = data.get("missing_nodes") or []
+    all_nodes = {*silent, *(data.get("nodes") or [])}
+    if silent and (len(silent) < len(all_nodes) or len(all_nodes) == 1):
+        return ",".join(silent)
+    # where nothing came from any node it was no single one that broke
+    return (data.get("exit") or {}).get("node")
 
 
 def settle(job: Job, found: JobReport, state: str, fail_class: str | None, grace_s: float) -> Ending | None:
@@ -102,27 +124,54 @@ def settle(job: Job, found: JobReport, state: str, fail_class: str | None, grace
         if own and run_values["state"] in TOLD_TO_END and knows:
             run_values |= {"state": state, "fail_class": fail_class}
             run_values["why_invalid"] = f"ended as {state}"
-            job_values |= {"state": state}
+            nodes = suspects(record(job) or {}, fail_class)
+            job_values |= {"state": state, "fail_class": fail_class, "failed_nodes": nodes}
         return job_values, run_values
     owner = claim(job)
     if owner is not None and owner.get("tag") not in (None, job["tag"]):
         return None  # another job of this attempt runs it: its record will say how it ended
-    over_s = None if found.ended is None else age_s(found.ended)
-    if owner is not None and over_s is not None and over_s < grace_s:
+    # of a local job everything is seen here and now
+    if found.source != "local" and (owner is not None or state == "done") and _over_s(job, found) < grace_s:
         return None
-    if state == "done" and (over_s is None or over_s < grace_s):
-        return None
-    reason = found.reason or f"ended as {found.slurm_state} without a record"
+    reason = _without(found)
     if state == "done":
-        state, fail_class, reason = "failed", "unknown", "the job ended without a record; see its log"
-    return without_record(state, fail_class, reason)
+        state, reason = "failed", "the job ended without a record; see its log"
+    if state == "failed" and fail_class is None:
+        fail_class = "unknown"
+    return without_record(state, fail_class, reason, failed_nodes=_lost_first(found, fail_class))
 
 
-def without_record(state: str, fail_class: str | None, reason: str) -> Ending:
+def _without(found: JobReport) -> str:
+    """Why a job is over that left no record. sacct's Reason isn't it: that is why the job last had to wait."""
+    if found.source == "squeue" and found.reason is not None:
+        return found.reason
+    how = f"exit code {found.exit_code}" if found.exit_code else ""
+    how = f"signal {found.signal}" if found.signal else how
+    return f"ended as {found.slurm_state} without a record" + (f" ({how})" if how else "")
+
+
+def _over_s(job: Job, found: JobReport) -> float:
+    """For how long a job has been over: by our own clock since a query first said so, or by Slurm's if that is long."""
+    ours = 0.0 if job["over_since"] is None else age_s(job["over_since"])
+    slurms = 0.0 if found.ended is None else age_s(found.ended) - CLOCK_MARGIN_S
+    return max(ours, slurms)
+
+
+def _lost_first(found: JobReport, fail_class: str | None) -> str | None:
+    """The suspect of a job that was lost with a node and left no record: its head ran on the first one."""
+    if fail_class != "node" or not found.nodelist:
+        return None
+    with contextlib.suppress(ValueError):  # a list that was cut
+        return next(iter(expand(found.nodelist)), None)
+    return None
+
+
+def without_record(state: str, fail_class: str | None, reason: str, *, failed_nodes: str | None = None) -> Ending:
     """An ending nobody wrote down."""
     run_values = {"state": state, "fail_class": fail_class, "reason": reason, "valid": 0,
                   "why_invalid": f"ended as {state}"}  # fmt: skip
-    return {"state": state, "reason": reason}, run_values
+    job_values = {"state": state, "reason": reason, "fail_class": fail_class, "failed_nodes": failed_nodes}
+    return job_values, run_values
 
 
 def validity(data: dict[str, Any], *, resumed: bool = False) -> tuple[bool, str | None]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from campaign.slurm.reasons import words
 from campaign.slurm.states import ACTIVE, RUN_STATES
 from campaign.submit.ledger import Ledger, age_s
 
@@ -44,7 +45,7 @@ class Overview:
     groups: list[Group]
     polls: list[Poll]
     pending: list[dict[str, Any]] = field(default_factory=list)
-    """{site, reason, count} of queued jobs."""
+    """{site, reason, words, count, expected_start} of queued jobs: why they wait, and when the first should start."""
 
     def count(self, *states: str) -> int:
         """Runs in any of these states."""
@@ -90,10 +91,10 @@ def overview(ledger: Ledger, run_ids: Sequence[str] | None = None) -> Overview:
             for row in ledger.query("SELECT * FROM polls ORDER BY site")
         ],
         pending=[
-            dict(row)
+            {**dict(row), "words": words(row["reason"])}
             for row in ledger.query(
-                "SELECT site, reason, count(*) AS count FROM jobs WHERE state = 'queued' AND scheduler = 'slurm' "
-                "GROUP BY 1, 2 ORDER BY 1, 3 DESC"
+                "SELECT site, reason, count(*) AS count, min(expected_start) AS expected_start FROM jobs "
+                "WHERE state = 'queued' AND scheduler = 'slurm' GROUP BY 1, 2 ORDER BY 1, 3 DESC"
             )
         ],
     )

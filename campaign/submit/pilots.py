@@ -48,11 +48,11 @@ def _pilot(row: Row) -> Pilot | None:
         whole_s = seconds_between(record["started"], record["ended"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    startup_s = min(_startup_s(folder / "events.parquet"), whole_s)
-    return Pilot(row["run_id"], row["nodes"], row["world_size"], startup_s, whole_s - startup_s)
+    start_s = min(startup_s(folder / "events.parquet"), whole_s)
+    return Pilot(row["run_id"], row["nodes"], row["world_size"], start_s, whole_s - start_s)
 
 
-def _startup_s(events: Path) -> float:
+def startup_s(events: Path) -> float:
     """Seconds until the slowest rank had its first step; 0 when the record doesn't say."""
     if not events.exists():
         return 0.0

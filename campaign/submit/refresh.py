@@ -37,6 +37,8 @@ RECORD_GRACE_S = 60.0
 """A job that is over is waited for this long before its record counts as missing (NFS caches)."""
 
 Change = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+Judged = tuple[list[Change], list[Row]]
+"""Changes, and the jobs for which a query answered."""
 
 
 @dataclass
@@ -67,11 +69,15 @@ def refresh(
             continue
         if site.scheduler.kind == "local":
             _note_poll(ledger, name, None)
-            changes = _local_changes(ledger, jobs, site)
+            changes, seen = _local_changes(ledger, jobs, site)
         else:
-            changes = _slurm_changes(ledger, jobs, site, report)
+            answers = ask(site, jobs)
+            _note_poll(ledger, name, answers.error)
+            if answers.error is not None:
+                report.warnings.append(_no_answer(name, answers.error, jobs))
+            changes, seen = judge(ledger, jobs, answers, site)
         report.polled.append(name)
-        states.update_jobs(ledger, changes)
+        states.update_jobs(ledger, changes, seen)
         report.changed += sum("state" in job for _, job, _ in changes)
         note(f"{name}: {len(jobs)} jobs looked at")
     return report
@@ -95,36 +101,40 @@ def _note_poll(ledger: Ledger, site: str, error: str | None) -> None:
 # -- local -----------------------------------------------------------------------------------------------------------
 
 
-def _local_changes(ledger: Ledger, jobs: Sequence[Row], site: Site) -> list[Change]:
+def _local_changes(ledger: Ledger, jobs: Sequence[Row], site: Site) -> Judged:
     """Changes of local jobs. A tag whose queue never started is given back: its runs are planned again."""
     slots = site.scheduler.limits.running_jobs or 1
     changes: list[Change] = []
+    seen: list[Row] = []
     never: dict[str, bool] = {}
     for job, found in local_reports(jobs, slots, site.scheduler.adopt_grace_s):
         if job["job_id"] is None:
             never[job["tag"]] = never.get(job["tag"], True) and found.slurm_state == "CANCELLED"
+        seen.append(job)
         changes.append(_change(job, found))
     back = {tag for tag, all_unbegun in never.items() if all_unbegun}
     for tag in back:
         states.give_back(ledger, site.name, tag, "its local queue never started", state="lost")
-    return [change for change in changes if change[0]["tag"] not in back]
+    return [change for change in changes if change[0]["tag"] not in back and any(change[1:])], seen
 
 
 # -- Slurm -----------------------------------------------------------------------------------------------------------
 
 
-def _slurm_changes(ledger: Ledger, jobs: Sequence[Row], site: Site, report: RefreshReport) -> list[Change]:
-    answers = ask(site, jobs)
-    _note_poll(ledger, site.name, answers.error)
-    if answers.error is not None:
-        report.warnings.append(_no_answer(site.name, answers.error, jobs))
-    changes = []
+def judge(ledger: Ledger, jobs: Sequence[Row], answers: Answers, site: Site) -> Judged:
+    """What Slurm's answers mean for jobs: changes, and the jobs that a query knew."""
+    changes: list[Change] = []
+    seen: list[Row] = []
     for job in _adopted(ledger, jobs, answers, site):
         found = answers.find(job)
-        change = _change(job, found) if found is not None else _gone(job, answers, site)
-        if change is not None:
+        if found is not None:
+            seen.append(job)
+            change: Change | None = _change(job, found)
+        else:
+            change = _gone(job, answers, site)
+        if change is not None and any(change[1:]):
             changes.append(change)
-    return changes
+    return changes, seen
 
 
 def _no_answer(site: str, error: str, jobs: Sequence[Row]) -> Problem:
@@ -182,10 +192,23 @@ def _gone(job: Row, answers: Answers, site: Site) -> Change | None:
     ended = outcome.from_record(job)
     if ended is not None:
         return _key(job), *ended
-    if age_s(job["state_seen_at"] or job["intent_at"]) < site.scheduler.lost_after_s or not answers.absence_counts(job):
+    unseen_s = age_s(job["state_seen_at"] or job["intent_at"])
+    if _cancelled_while_pending(job, answers, unseen_s > site.scheduler.adopt_grace_s):
+        return _key(job), *outcome.without_record("cancelled", None, "cancelled while it was pending")
+    if unseen_s < site.scheduler.lost_after_s or not answers.absence_counts(job):
         return None
     reason = f"Slurm no longer knows the job, and it left no record within {site.scheduler.lost_after_s:g} s"
     return _key(job), *outcome.without_record("lost", None, reason)
+
+
+def _cancelled_while_pending(job: Row, answers: Answers, waited: bool) -> bool:
+    """True for an array element that left the queue before it began: Slurm keeps no record of such a one.
+
+    When we asked for it that is certain at once; else when others of its array are known and it stays away.
+    """
+    if job["state"] != "queued" or outcome.claimed(job) or not answers.absence_counts(job):
+        return False
+    return job["cancel_at"] is not None or (waited and answers.knows_array(job))
 
 
 # -- both ------------------------------------------------------------------------------------------------------------
@@ -194,11 +217,15 @@ def _gone(job: Row, answers: Answers, site: Site) -> Change | None:
 def _change(job: Row, found: JobReport) -> Change:
     """What a report means for job and run. A final state waits for the record, which knows more than Slurm."""
     state, fail_class = run_state(found.slurm_state)
-    values = _seen(found)
+    values = _news(job, found)
     if state not in FINAL:
+        if job["over_since"] is not None:
+            values["over_since"] = None  # requeued
         if job["state"] != state:
             values["state"] = state
         return _key(job), values, {"state": state} if "state" in values else {}
+    if job["over_since"] is None:
+        values["over_since"] = now()
     ended = outcome.settle(job, found, state, fail_class, RECORD_GRACE_S)
     if ended is None:
         return _key(job), values, {}
@@ -206,13 +233,18 @@ def _change(job: Row, found: JobReport) -> Change:
     return _key(job), values | job_values, run_values
 
 
-def _seen(found: JobReport) -> dict[str, Any]:
-    """What a report says, as columns of `jobs`; what it doesn't say stays as it was."""
-    names = ("slurm_state", "cluster", "partition", "account", "started", "ended", "nodelist", "exit_code", "signal",
-             "reason")  # fmt: skip
-    said = {name: getattr(found, name) for name in names}
+_SAID = ("slurm_state", "cluster", "partition", "account", "started", "ended", "nodelist", "exit_code", "signal",
+         "reason", "expected_start")  # fmt: skip
+
+
+def _news(job: Row, found: JobReport) -> dict[str, Any]:
+    """What a report says that the ledger doesn't, as columns of `jobs`; what it doesn't say stays as it was."""
+    said = {name: getattr(found, name) for name in _SAID}
     said["submitted_at"] = found.submitted
-    return {name: value for name, value in said.items() if value is not None} | {"state_seen_at": now()}
+    news = {name: value for name, value in said.items() if value is not None and value != job[name]}
+    if found.source == "squeue" and found.reason is None and job["reason"] is not None:
+        news["reason"] = None  # what it waited for is over
+    return news
 
 
 def _key(job: Row) -> dict[str, Any]:

@@ -13,17 +13,16 @@ def went_on(run_dir: Path, attempt: int) -> bool:
     """True when an earlier attempt recorded an epoch before the first one of this attempt."""
     if attempt < 2:
         return False
-    first = first_epoch(run_dir, attempt)
+    first = min(epochs_of(run_dir, attempt), default=None)
     if first is None:
         return False
-    earlier = (first_epoch(run_dir, number) for number in range(1, attempt))
+    earlier = (min(epochs_of(run_dir, number), default=None) for number in range(1, attempt))
     return any(epoch is not None and epoch < first for epoch in earlier)
 
 
-def first_epoch(run_dir: Path, attempt: int) -> int | None:
-    """Smallest epoch of an attempt's record, final or partial; None when it has none or none that can be read."""
+def epochs_of(run_dir: Path, attempt: int) -> set[int]:
+    """Epochs in an attempt's record, final or partial; empty when it has none or none that can be read."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     from campaign.store.recordfile import PARTIAL_SUFFIX
@@ -36,6 +35,5 @@ def first_epoch(run_dir: Path, attempt: int) -> int | None:
         except (pa.ArrowException, OSError, BadRecord):
             continue  # damaged: `campaign collect` sets the record aside and says why
         if epochs is not None and "epoch" in epochs.column_names:
-            first: int | None = pc.min(epochs.column("epoch")).as_py()
-            return first
-    return None
+            return {int(epoch) for epoch in epochs.column("epoch").to_pylist() if epoch is not None}
+    return set()

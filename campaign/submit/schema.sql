@@ -1,6 +1,6 @@
 -- The ledger: what was planned and submitted. Times are UTC text, YYYY-MM-DDTHH:MM:SS.ffffffZ.
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-INSERT OR IGNORE INTO meta VALUES ('schema', '2');
+INSERT OR IGNORE INTO meta VALUES ('schema', '3');
 
 CREATE TABLE IF NOT EXISTS plans (
   seq       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -52,7 +52,9 @@ CREATE TABLE IF NOT EXISTS runs (
   study_sha256   TEXT NOT NULL,
   run_root       TEXT,                -- of the newest attempt
   spec           TEXT NOT NULL,       -- JSON, the run exactly as planned
-  changed        TEXT NOT NULL
+  changed        TEXT NOT NULL,
+  -- since schema 3
+  walltime_s     INTEGER              -- of the next attempt, where a retry needs another than planned
 ) STRICT;
 CREATE INDEX IF NOT EXISTS runs_state ON runs (state, site, study);
 
@@ -82,6 +84,15 @@ CREATE TABLE IF NOT EXISTS jobs (
   state_seen_at TEXT,                 -- when a query last answered for it
   submit_dir    TEXT NOT NULL,
   script_sha256 TEXT,
+  -- since schema 3
+  expected_start TEXT,                -- of a pending job, as Slurm's backfill last thought
+  over_since    TEXT,                 -- when a query first called it over, by our clock
+  fail_class    TEXT,                 -- of this attempt
+  failed_nodes  TEXT,                 -- suspects, separated by commas
+  walltime_s    INTEGER,              -- as asked for
+  avoided       TEXT,                 -- nodes kept out because of earlier failures, separated by commas
+  cancel_at     TEXT,                 -- when `campaign cancel` told Slurm to end it
+  again         TEXT,                 -- what was decided about another attempt, and why; NULL: nothing so far
   PRIMARY KEY (site, tag, array_index, run_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_run ON jobs (run_id, attempt);
@@ -116,4 +127,13 @@ CREATE TABLE IF NOT EXISTS origins (
   dirty     INTEGER,
   version   TEXT NOT NULL,            -- of campaign
   PRIMARY KEY (site, tag)
+) STRICT, WITHOUT ROWID;
+
+-- Since schema 3: submit limits that no site file knows, as accounting named them when sbatch had met one.
+CREATE TABLE IF NOT EXISTS learned_limits (
+  site        TEXT NOT NULL,
+  qos         TEXT NOT NULL,          -- '': of the user's association
+  submit_jobs INTEGER NOT NULL,
+  seen_at     TEXT NOT NULL,
+  PRIMARY KEY (site, qos)
 ) STRICT, WITHOUT ROWID;

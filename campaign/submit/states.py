@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 from collections.abc import Iterable, Mapping
+from sqlite3 import Row
 from typing import Any
 
 from campaign.slurm.commands import user_name
@@ -34,10 +35,11 @@ def take_intent(ledger: Ledger, batch: Batch, scheduler: str, cluster: str | Non
                     raise TakenByAnother
                 db.execute(
                     "INSERT INTO jobs (site, tag, array_index, run_id, attempt, scheduler, cluster, user, host, "
-                    "partition, account, state, intent_at, submit_dir) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'submitting', ?, ?)",
+                    "partition, account, state, intent_at, submit_dir, walltime_s, avoided) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'submitting', ?, ?, ?, ?)",
                     (batch.site, batch.tag, index, item.run.run_id, item.attempt, *origin, item.run.partition,
-                     item.run.account, moment, str(batch.submit_dir)),
+                     item.run.account, moment, str(batch.submit_dir), item.run.walltime_s,
+                     ",".join(item.avoid) or None),
                 )  # fmt: skip
     except sqlite3.IntegrityError:
         raise TakenByAnother from None  # the tag is there: another command made the very same batch
@@ -106,20 +108,27 @@ Change = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 """(job key, job values, run values)."""
 
 
-def update_jobs(ledger: Ledger, changes: Iterable[Change]) -> None:
-    """Apply changes in one transaction.
+_KEY = ("site", "tag", "array_index", "run_id")
+
+
+def update_jobs(ledger: Ledger, changes: Iterable[Change], seen: Iterable[Row] = ()) -> None:
+    """Apply changes in one transaction. `seen`: rows of jobs for which a query answered just now.
 
     A run follows only its newest attempt, and nothing that is still going on replaces an ending.
     """
     moment = now()
     ended = ", ".join(f"'{state}'" for state in sorted(FINAL))
     with ledger.transaction() as db:
+        db.executemany(
+            "UPDATE jobs SET state_seen_at = ? WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
+            [(moment, *(row[name] for name in _KEY)) for row in seen],
+        )
         for key, job, run in changes:
             if job:
                 columns = ", ".join(f"{name} = ?" for name in job)
                 db.execute(
                     f"UPDATE jobs SET {columns} WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
-                    (*job.values(), key["site"], key["tag"], key["array_index"], key["run_id"]),
+                    (*job.values(), *(key[name] for name in _KEY)),
                 )
             if run:
                 columns = ", ".join(f"{name} = ?" for name in run)
@@ -131,19 +140,26 @@ def update_jobs(ledger: Ledger, changes: Iterable[Change]) -> None:
                 )
 
 
-def plan_again(ledger: Ledger, run_ids: Iterable[str]) -> int:
+def plan_again(ledger: Ledger, run_ids: Iterable[str], *, walltimes: Mapping[str, int] | None = None) -> int:
     """Runs that ended without success become planned; the next submission is a new attempt. Gives how many.
 
-    Why the old attempt ended stays with its job and its record.
+    `walltimes`: seconds that the next attempts of some of them get, in place of what was planned. Why the old attempt
+    ended stays with its job and its record.
     """
     moment = now()
     with ledger.transaction() as db:
         return sum(
             db.execute(
                 "UPDATE runs SET state = 'planned', superseded_by = NULL, fail_class = NULL, reason = NULL, "
-                "valid = NULL, why_invalid = NULL, changed = ? WHERE run_id = ? AND state IN "
-                "('failed', 'timeout', 'interrupted', 'cancelled', 'lost')",
-                (moment, run_id),
+                "valid = NULL, why_invalid = NULL, walltime_s = coalesce(?, walltime_s), changed = ? "
+                "WHERE run_id = ? AND state IN ('failed', 'timeout', 'interrupted', 'cancelled', 'lost')",
+                ((walltimes or {}).get(run_id), moment, run_id),
             ).rowcount
             for run_id in run_ids
         )
+
+
+def note_decision(ledger: Ledger, decisions: Iterable[tuple[str, int, str]]) -> None:
+    """Keep what was decided about another attempt: (run id, attempt that ended, words)."""
+    with ledger.transaction() as db:
+        db.executemany("UPDATE jobs SET again = ?3 WHERE run_id = ?1 AND attempt = ?2", decisions)

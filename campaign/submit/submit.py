@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from sqlite3 import Row
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.errors import CampaignError, NotNow, Problem
-from campaign.submit import states
-from campaign.submit.batch import Batch, Item, cut, make_batches, write_specs
-from campaign.submit.executors import Refused, Uncertain, sbatch, script_text, start_local_queue
-from campaign.submit.gate import Held, hold_gated
+from campaign.submit.executors import script_text
+from campaign.submit.gate import hold_gated
 from campaign.submit.guard import (
     NoClusterHere,
     NotMounted,
@@ -28,57 +26,14 @@ from campaign.submit.guard import (
     known_clusters,
 )
 from campaign.submit.ledger import Ledger
-from campaign.submit.limits import room, within_cap
-from campaign.submit.origin import note_origin, provenance
-from campaign.words import amount
+from campaign.submit.limits import NO_CAPS, Caps, within_cap
+from campaign.submit.report import Elsewhere, SubmitReport
+from campaign.submit.sending import Note, Sender, next_items
 from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.project import Project
     from campaign.site import Site
-
-
-@dataclass
-class SubmitReport:
-    """What one `submit` did. Counts are runs unless said otherwise."""
-
-    queued: int = 0
-    batches: int = 0
-    """sbatch calls that were answered with a job id (local: queues started)."""
-    held: list[Held] = field(default_factory=list)
-    changed: list[Problem] = field(default_factory=list)
-    """Runs refused because their site or study file has changed since the plan."""
-    refused: list[Problem] = field(default_factory=list)
-    limited: list[Problem] = field(default_factory=list)
-    """Submit limits met: the rest stays planned."""
-    uncertain: list[Problem] = field(default_factory=list)
-    jobs: list[dict[str, object]] = field(default_factory=list)
-    """{site, tag, job_id, runs} of each batch that was queued."""
-    not_again: set[str] = field(default_factory=set)
-    """Runs that were refused: trying them again changes nothing."""
-    full_sites: set[str] = field(default_factory=set)
-    """Sites whose submit limit was met."""
-    away: set[str] = field(default_factory=set)
-    """Sites whose cluster gave no answer."""
-    elsewhere: list[Elsewhere] = field(default_factory=list)
-    """Sites nobody named, whose cluster isn't the one here."""
-    advice: list[str] = field(default_factory=list)
-    """What would make the next submission surer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Runs of a site that isn't here: they stay planned."""
-
-    site: str
-    count: int
-    problem: Problem
-
-    @property
-    def message(self) -> str:
-        """Why they stay, and where they can be queued."""
-        runs = f"{number(self.count, 'run')} {'stays' if self.count == 1 else 'stay'} planned"
-        return f"{self.site}: {runs}: {self.problem.message}; submit on {self.site}'s login node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +46,6 @@ class _Place:
     sure: bool
 
 
-Note = Callable[[str], None]
-
-
 def submit(
     project: Project,
     ledger: Ledger,
@@ -102,28 +54,31 @@ def submit(
     note: Note = lambda _: None,
     skip: Collection[str] = (),
     named: Collection[str] | None = None,
+    caps: Caps = NO_CAPS,
 ) -> SubmitReport:
     """Queue those of `run_ids` that are planned and not held back by a gate; none on the sites in `skip`.
 
     `named`: sites that the user asked for by name; None: all. Runs of others stay planned, without an error, where
-    another cluster answers. Nothing is written for a site before its cluster has answered. Refusals (of sbatch, of a
-    wrong cluster) are in the report, not raised: other batches and sites go on.
+    another cluster answers. `caps`: the command's own, beside those of campaign.yaml. Nothing is written for a site
+    before its cluster has answered. Refusals (of sbatch, of a wrong cluster) are in the report, not raised: other
+    batches and sites go on.
     """
     report = SubmitReport()
     by_site: dict[str, list[Row]] = {}
     for row in _ready(project, ledger, run_ids, report):
         if row["site"] not in skip:
             by_site.setdefault(row["site"], []).append(row)
-    places = [_place(project, ledger, name, mine, report, named) for name, mine in by_site.items()]
-    for place in _affordable(project, ledger, _unmistaken([place for place in places if place], report, named), report):
+    asked = [_place(project, ledger, name, mine, report, named) for name, mine in by_site.items()]
+    places = _unmistaken([place for place in asked if place], report, named)
+    for place in _affordable(project, ledger, places, report, caps):
         if place.cluster is not None and place.site.cluster_name is None:
             file = place.site.source.place(("cluster_name",))[0]
             said = f"{file} names no cluster; the one that answers here is `{place.cluster}`"
             report.advice.append(f"{said}: cluster_name: {place.cluster}")
-        if _submit_rows(project, ledger, place.site, place.rows, report, note, place.cluster):
+        sender = Sender(project, ledger, place.site, place.cluster, report, note, caps)
+        if sender.queue(place.rows):
             # another command took some runs of a batch meanwhile: once more for those that are left
-            left = _submittable(project, ledger, [row["run_id"] for row in place.rows], SubmitReport())
-            _submit_rows(project, ledger, place.site, left, report, note, place.cluster)
+            sender.queue(_submittable(project, ledger, [row["run_id"] for row in place.rows], SubmitReport(), caps))
     report.held = [held.as_of(ledger) for held in report.held]
     return report
 
@@ -179,9 +134,11 @@ def _unmistaken(places: list[_Place], report: SubmitReport, named: Collection[st
     return [place for place in places if place not in doubtful]
 
 
-def _affordable(project: Project, ledger: Ledger, places: list[_Place], report: SubmitReport) -> list[_Place]:
-    """The places with those of their rows that the project's cap leaves room for; what is elsewhere takes none."""
-    kept, over = within_cap(project.config, ledger, [row for place in places for row in place.rows])
+def _affordable(
+    project: Project, ledger: Ledger, places: list[_Place], report: SubmitReport, caps: Caps
+) -> list[_Place]:
+    """The places with those of their rows that the cap on GPU-hours leaves room for; what is elsewhere takes none."""
+    kept, over = within_cap(project.config, ledger, [row for place in places for row in place.rows], caps)
     if over is None:
         return places
     report.limited.append(over)
@@ -194,23 +151,26 @@ def _affordable(project: Project, ledger: Ledger, places: list[_Place], report: 
     return [place for place in cut_down if place.rows]
 
 
-def preview(project: Project, ledger: Ledger, run_ids: Iterable[str]) -> list[dict[str, str]]:
+def preview(project: Project, ledger: Ledger, run_ids: Iterable[str], caps: Caps = NO_CAPS) -> list[dict[str, str]]:
     """The scripts that `submit` would send now for `run_ids`: {site, tag, text} each; local queues have none."""
     report = SubmitReport()
-    rows = _submittable(project, ledger, run_ids, report)
+    rows = _submittable(project, ledger, run_ids, report, caps)
     scripts = []
     for name in dict.fromkeys(row["site"] for row in rows):
         site = project.load_site(name)
-        for batch in _batches(project, ledger, site, [row for row in rows if row["site"] == name], report):
+        sender = Sender(project, ledger, site, None, report, lambda _: None, caps)
+        for batch in sender.batches(next_items(ledger, [row for row in rows if row["site"] == name])):
             local = site.scheduler.kind == "local"
             text = f"# local queue: {batch.submit_dir}" if local else script_text(batch, site)
             scripts.append({"site": name, "tag": batch.tag, "text": text})
     return scripts
 
 
-def _submittable(project: Project, ledger: Ledger, run_ids: Iterable[str], report: SubmitReport) -> list[Row]:
-    """Rows that may be queued now, as far as the project's cap goes; the report says which are held back."""
-    rows, over = within_cap(project.config, ledger, _ready(project, ledger, run_ids, report))
+def _submittable(
+    project: Project, ledger: Ledger, run_ids: Iterable[str], report: SubmitReport, caps: Caps
+) -> list[Row]:
+    """Rows that may be queued now, as far as the cap on GPU-hours goes; the report says which are held back."""
+    rows, over = within_cap(project.config, ledger, _ready(project, ledger, run_ids, report), caps)
     if over is not None:
         report.limited.append(over)
     return rows
@@ -264,120 +224,3 @@ def _changed_hint(kind: str, name: str, site: str, *, gone: bool) -> str:
     if gone:
         return f"campaign cancel --{kind} {name}  takes its planned runs out; or put the file back as it was"
     return f"campaign plan {site} && campaign submit"
-
-
-def _batches(project: Project, ledger: Ledger, site: Site, rows: Sequence[Row], report: SubmitReport) -> list[Batch]:
-    """The rows as batches, no more jobs than the site's submit limit leaves room for."""
-    batches = make_batches(project, site, next_items(ledger, rows))
-    free = room(project.config, ledger, site)
-    wanted = sum(len(batch.elements) for batch in batches)
-    if free is None or wanted <= free.left:
-        return batches
-    report.full_sites.add(site.name)
-    report.limited.append(free.problem(wanted))
-    return cut(project, site, batches, free.left)
-
-
-def next_items(ledger: Ledger, rows: Sequence[Row]) -> list[Item]:
-    """The next attempt at each of these runs. Earlier intents of it that came to nothing are part of its tag."""
-    planned = ledger.planned_runs(row["run_id"] for row in rows)
-    tries = {
-        row["run_id"]: int(row["n"])
-        for row in ledger.query(
-            "SELECT run_id, count(*) AS n FROM jobs JOIN runs USING (run_id) "
-            "WHERE jobs.attempt = runs.attempts + 1 GROUP BY 1"
-        )
-    }
-    return [Item(planned[row["run_id"]], row["attempts"] + 1, tries.get(row["run_id"], 0)) for row in rows]
-
-
-def _submit_rows(
-    project: Project,
-    ledger: Ledger,
-    site: Site,
-    rows: Sequence[Row],
-    report: SubmitReport,
-    note: Note,
-    cluster: str | None,
-) -> bool:
-    """Queue the rows of one site. True when another command was quicker with some of them."""
-    quicker = False
-    batches = _batches(project, ledger, site, rows, report)
-    if not batches:
-        return False
-    note(_at_most(site, batches))
-    origin = provenance(project.root)
-    for batch in batches:
-        try:
-            states.take_intent(ledger, batch, site.scheduler.kind, cluster)
-        except states.TakenByAnother:
-            quicker = True
-            continue
-        if not _send(project, ledger, site, batch, origin, report, note):
-            break
-    return quicker
-
-
-def _at_most(site: Site, batches: Sequence[Batch]) -> str:
-    """What is about to be queued, and what it may cost at most: every run with its whole walltime."""
-    runs = [item.run for batch in batches for _, item in batch.placed()]
-    jobs = "" if site.local else f" in {number(sum(len(batch.elements) for batch in batches), 'job')}"
-    node_h = [run.price.node_h for run in runs]
-    gpu_h = [run.price.gpu_h for run in runs]
-    costs = [
-        f"{amount(sum(known))} {unit}"
-        for unit, hours in (("GPU-h", gpu_h), ("node-h", node_h))
-        if len(known := [value for value in hours if value is not None]) == len(hours)
-    ]
-    cost = f"at most {' or '.join(costs)}" if costs else "cost unknown"
-    return f"{site.name}: {number(len(runs), 'run')}{jobs}, {cost}"
-
-
-def _send(
-    project: Project,
-    ledger: Ledger,
-    site: Site,
-    batch: Batch,
-    origin: Mapping[str, Any],
-    report: SubmitReport,
-    note: Note,
-) -> bool:
-    """Queue one batch whose intent is noted. False when further batches for this site make no sense now."""
-    local = site.scheduler.kind == "local"
-    try:
-        write_specs(batch, site, project.site_paths(site), project, origin)
-        note_origin(ledger, site.name, batch.tag, origin)
-        if local:
-            job_id, digest = start_local_queue(batch, site), None
-        else:
-            digest = hashlib.sha256(script_text(batch, site).encode()).hexdigest()
-            job_id = sbatch(batch, site)
-    except Uncertain as error:
-        report.uncertain.extend(error.problems)
-        return False
-    except (Refused, OSError) as error:
-        problems = error.problems if isinstance(error, CampaignError) else [_write_problem(batch, error)]
-        states.give_back(ledger, site.name, batch.tag, problems[0].message)
-        if isinstance(error, Refused) and error.limit:
-            report.limited.extend(problems)
-            report.full_sites.add(site.name)
-            return False
-        report.refused.extend(problems)
-        report.not_again.update(item.run.run_id for _, item in batch.placed())
-        return True
-    states.note_queued(ledger, site.name, batch.tag, job_id=job_id, script_sha256=digest)
-    count = sum(len(items) for items in batch.elements)
-    report.queued += count
-    report.batches += 1
-    report.jobs.append({"site": site.name, "tag": batch.tag, "job_id": job_id, "runs": count})
-    note(f"{site.name}: {number(count, 'run')} queued as {'local queue' if local else 'job'} {job_id}")
-    return True
-
-
-def _write_problem(batch: Batch, error: OSError) -> Problem:
-    return Problem(
-        f"the submit folder can't be written: {error.strerror}",
-        str(batch.submit_dir),
-        key="paths.run_root",
-        hint="make room or set paths.run_root in campaign.yaml to a folder you may write",
-    )

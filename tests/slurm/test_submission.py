@@ -144,19 +144,6 @@ def test_a_refusal_is_told_and_nothing_is_lost(cluster: Cluster, shared: Path, c
 
 
 @needs("slurm")
-@pytest.mark.parametrize("cluster", ["jupiter"], indirect=True)
-def test_a_submit_limit_is_not_now(cluster: Cluster, shared: Path, cli: Cli) -> None:
-    """QOS devel takes 4 jobs of a user: an array of 5 is refused for now, the runs stay planned."""
-    axes = {"nodes": [1], "ranks_per_node": [1]}
-    sweep = study(["python", "-c", TALLY], axes=axes, repeats=5, resources={"qos": "devel"})
-    project = make_project(shared / "p", cluster.name, studies={"t": sweep})
-    cli("plan", cluster.name, "--study", "t", cwd=project, code=0)
-    answer = cli("submit", cwd=project, code=3)
-    assert "QOSMaxSubmitJobPerUserLimit" in answer.stderr
-    assert counts(cli, project) == {"planned": 5}
-
-
-@needs("slurm")
 @pytest.mark.parametrize("cluster", ["vega"], indirect=True)
 def test_another_site_s_cluster_is_refused(cluster: Cluster, testbed: Testbed, shared: Path, cli: Cli) -> None:
     make_project(shared / "p", "juwels", studies={"t": study(["true"])})

@@ -127,7 +127,7 @@ def test_submit_stops_at_the_cap(ledger: Ledger, cap: float, kept: int) -> None:
     assert len(left) == kept
     assert (problem is None) is bool(kept)
     if problem is not None:
-        assert "1 run stay" in problem.message
+        assert "1 run stays planned" in problem.message
         assert problem.key == "caps.gpu_hours"
 
 
@@ -149,14 +149,22 @@ def test_a_site_that_the_cap_holds_back_counts_as_full(tmp_path: Path, cli: Cli)
         assert [problem.key for problem in report.limited] == ["caps.gpu_hours"]
 
 
+SINCE_3 = [("runs", "walltime_s")] + [
+    ("jobs", name)
+    for name in "expected_start over_since fail_class failed_nodes walltime_s avoided again cancel_at".split()
+]
+
+
 def test_an_older_ledger_is_brought_up(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     with Ledger.open(path) as ledger:
         ledger.add_plan(make_plan("p1", make_run(IDS[0])))
         ledger.db.executescript("DROP TABLE charges; DROP TABLE origins; UPDATE meta SET value = '1'")
+        for table, column in SINCE_3:
+            ledger.db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     with Ledger.open(path) as ledger:
         assert charges.costs(ledger) == []
-        assert ledger.query("SELECT value FROM meta WHERE key = 'schema'")[0][0] == "2"
+        assert ledger.query("SELECT value FROM meta WHERE key = 'schema'")[0][0] == "3"
         assert ledger.states(IDS) == {IDS[0]: "planned"}
     with Ledger.open(path, write=False) as ledger:
         assert ledger.query("SELECT count(*) FROM origins")[0][0] == 0

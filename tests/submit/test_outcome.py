@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def test_what_makes_a_run_unfit_for_scaling(change: dict[str, Any], why: str | N
 
 def job(tmp_path: Path, **more: Any) -> Any:
     """A job row as the ledger gives it, with its submit folder below `tmp_path`."""
-    return {"run_id": "ab" * 8, "attempt": 1, "tag": "c1", "submit_dir": str(tmp_path / "submit" / "c1"), **more}
+    return {"run_id": "ab" * 8, "attempt": 1, "tag": "c1", "submit_dir": str(tmp_path / "submit" / "c1"),
+            "over_since": None, **more}  # fmt: skip
 
 
 def write_record(tmp_path: Path, **change: Any) -> None:
@@ -69,14 +71,57 @@ def test_slurm_knows_a_node_failure_better_than_the_head(tmp_path: Path) -> None
     assert (run_values["state"], run_values["fail_class"]) == ("failed", "node")
 
 
-def test_no_record_yet_is_waited_for_then_it_is_a_failure(tmp_path: Path) -> None:
-    from campaign.submit.ledger import now
+def at(seconds: float) -> str:
+    """A ledger time so many seconds from now."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    assert settle(tmp_path, slurm("COMPLETED", ended=now()), "done") is None
-    _, run_values = settle(tmp_path, slurm("COMPLETED", ended="2026-01-01T00:00:00Z"), "done")
-    assert (run_values["state"], run_values["valid"], run_values["why_invalid"]) == ("failed", 0, "ended as failed")
+
+@pytest.mark.parametrize(
+    ("slurm_s", "ours_s", "waits"),
+    [
+        (0, None, True),
+        (-90, -1, True),  # Slurm's clock is late
+        (+900, -61, False),  # Slurm's clock is fast: it ended in our future, and a minute has passed here
+        (-1800, None, True),  # half an hour may be a clock
+        (-7200, None, False),  # two hours are not
+    ],
+)
+def test_a_record_is_waited_for_by_our_own_clock(
+    tmp_path: Path, slurm_s: float, ours_s: float | None, waits: bool
+) -> None:
+    row = job(tmp_path, over_since=None if ours_s is None else at(ours_s))
+    ended = outcome.settle(row, slurm("COMPLETED", ended=at(slurm_s)), "done", None, 60.0)
+    assert (ended is None) is waits
+    if ended is not None:
+        assert (ended[1]["state"], ended[1]["valid"], ended[1]["why_invalid"]) == ("failed", 0, "ended as failed")
+
+
+def test_a_job_that_was_cancelled_before_it_began_waits_for_no_record(tmp_path: Path) -> None:
     _, run_values = settle(tmp_path, slurm("CANCELLED by 0"), "cancelled")
     assert run_values["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("data", "fail_class", "nodes"),
+    [
+        ({"nodes": ["n1", "n2", "n3"], "missing_nodes": ["n2"]}, "node", "n2"),
+        ({"nodes": ["n1"], "missing_nodes": ["n2"]}, "node", "n2"),
+        ({"nodes": ["n1"], "missing_nodes": ["n1"]}, "node", "n1"),
+        ({"nodes": ["n1", "n2"], "missing_nodes": ["n1", "n2"]}, "node", None),  # no single one
+        ({"nodes": ["n1", "n2"], "exit": {"node": "n2", "code": 1}}, "fabric", "n2"),
+        ({"nodes": ["n1", "n2"], "exit": {"node": "n2", "code": 1}}, "user", None),
+        ({"nodes": ["n1", "n2"], "missing_nodes": ["n2"]}, "preempted", None),
+    ],
+)
+def test_which_nodes_a_record_points_to(data: dict[str, Any], fail_class: str, nodes: str | None) -> None:
+    assert outcome.suspects(data, fail_class) == nodes
+
+
+def test_a_node_that_took_the_head_with_it_is_the_first_one(tmp_path: Path) -> None:
+    job_values, _ = settle(tmp_path, slurm("NODE_FAIL", nodelist="n[03-04]"), "failed", "node")
+    assert job_values["failed_nodes"] == "n03"
+    job_values, _ = settle(tmp_path, slurm("NODE_FAIL", nodelist="n[03,05,..."), "failed", "node")
+    assert job_values["failed_nodes"] is None
 
 
 def test_a_record_of_another_tag_means_somebody_else_ran_it(tmp_path: Path) -> None:

@@ -57,13 +57,7 @@ def look(
     answers = Answers("here", _by_place(parse_squeue(squeue)), accounted, error)
     answers.__dict__["cluster"] = cluster
     jobs = [*ledger.query(refresh.ACTIVE_JOBS), *ledger.query(refresh.LATE_JOBS)]
-    changes = []
-    for job in refresh._adopted(ledger, jobs, answers, Site()):  # type: ignore[arg-type]
-        found = answers.find(job)
-        change = refresh._change(job, found) if found is not None else refresh._gone(job, answers, Site())  # type: ignore[arg-type]
-        if change is not None:
-            changes.append(change)
-    states.update_jobs(ledger, changes)
+    states.update_jobs(ledger, *refresh.judge(ledger, jobs, answers, Site()))  # type: ignore[arg-type]
     return str(ledger.run_rows([RUN])[0]["state"])
 
 
@@ -212,3 +206,30 @@ def test_slurm_knows_better_why_a_head_was_told_to_end(ledger: Ledger) -> None:
     queue(ledger)
     record(ledger, "interrupted", reason="the job was told to end (SIGTERM)")
     assert look(ledger, "", sacct_row("TIMEOUT")) == "timeout"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_an_element_that_was_cancelled_while_it_was_pending_leaves_no_trace_in_slurm(
+    ledger: Ledger, asked: bool
+) -> None:
+    """As on a real 22.05: neither squeue nor sacct names it any more; others of its array are there."""
+    sibling = f"7|1|{TAG}|PENDING|N/A|N/A||p|a|JobHeldUser\n"
+    queue(ledger)
+    assert look(ledger, squeue_row("PENDING") + sibling) == "queued"
+    if asked:
+        with ledger.transaction() as db:
+            db.execute("UPDATE jobs SET cancel_at = intent_at")
+        assert look(ledger, "", error="no answer") == "queued"
+        assert look(ledger, "") == "cancelled"
+        return
+    assert look(ledger, sibling) == "queued"  # it may have begun just now
+    age(ledger, 121)
+    assert look(ledger, "") == "queued"  # nothing of the array is known: that is another matter
+    assert look(ledger, sibling) == "cancelled"
+
+
+def test_an_element_that_has_begun_was_not_cancelled_while_pending(ledger: Ledger) -> None:
+    queue(ledger)
+    write(ledger, "claim.a1", tag=TAG)
+    age(ledger, 200)
+    assert look(ledger, f"7|1|{TAG}|PENDING|N/A|N/A||p|a|JobHeldUser\n") == "queued"

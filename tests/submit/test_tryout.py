@@ -89,7 +89,7 @@ def test_the_smallest_point_runs_for_a_few_steps_and_leaves_nothing(project: Pat
     assert answer["next"] == "campaign plan local --study good"
     assert (project / "finally.0").read_text() == (project / "finally.1").read_text() == "x"
     assert files(project) - before == {
-        ".campaign/try/ledger.sqlite", "began.0", "began.1", "finally.0", "finally.1",
+        ".campaign/try/ledger.sqlite", ".campaign/try/turn.lock", "began.0", "began.1", "finally.0", "finally.1",
     }  # fmt: skip
     assert not (project / "runs" / "try").exists()
 
