@@ -1,7 +1,7 @@
 # `make help` lists the targets. `make demo` and `make test` need Python 3.11+, git and make; they set up all the rest.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint test-unit test-slurm \
-	testbed testbed-shell testbed-stop bench evidence lock clean env env-demo slurm
+	testbed testbed-shell testbed-stop soak bench evidence lock clean env env-demo slurm
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,6 +13,8 @@ DEMO ?= demo
 CLUSTER ?= juwels
 # more options for pytest, e.g. make test PYTEST_ARGS="-k ledger -x"
 PYTEST_ARGS ?=
+# options of the soak, e.g. make soak SOAK_ARGS="--kills 40 --out build/kills"
+SOAK_ARGS ?=
 
 bin := $(VENV)/bin
 setup = $(PYTHON) scripts/setup_env.py --venv $(VENV) --venv-args="$(VENV_ARGS)"
@@ -49,6 +51,9 @@ testbed-shell: ## a shell on the login side of one, e.g. make testbed-shell CLUS
 
 testbed-stop: ## stop them
 	@$(bin)/python -m tests.slurm.testbed stop
+
+soak: env slurm ## kill submit 1,000 times on those clusters: docs/evidence/kills.md (about an hour)
+	@$(python_env) $(bin)/python -m tests.slurm.soak $(SOAK_ARGS)
 
 bench: env ## our own speed as ratios: a table and benchmarks/results.json
 	@$(python_env) $(bin)/python -m benchmarks

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from sqlite3 import Row
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from campaign.slurm.queries import JobReport
 from campaign.slurm.states import FINAL, run_state
 from campaign.submit import outcome, states
 from campaign.submit.answers import Answers, ask
+from campaign.submit.batch import tidy
 from campaign.submit.ledger import Ledger, age_s, now
 from campaign.submit.local import local_reports
 
@@ -114,6 +116,7 @@ def _local_changes(ledger: Ledger, jobs: Sequence[Row], site: Site) -> Judged:
         changes.append(_change(job, found))
     back = {tag for tag, all_unbegun in never.items() if all_unbegun}
     for tag in back:
+        tidy(next(Path(job["submit_dir"]) for job in jobs if job["tag"] == tag))
         states.give_back(ledger, site.name, tag, "its local queue never started", state="lost")
     return [change for change in changes if change[0]["tag"] not in back and any(change[1:])], seen
 
@@ -159,7 +162,9 @@ def _adopted(ledger: Ledger, jobs: Sequence[Row], answers: Answers, site: Site) 
             known.append(job)
     for tag, group in unanswered.items():
         job_id = _id_of(group, answers)
+        folder = Path(group[0]["submit_dir"])
         if job_id is not None:
+            tidy(folder, job_id)  # before the ledger knows: a kill in between tidies again
             if group[0]["state"] == "lost":
                 states.revive(ledger, site.name, tag, job_id)
             else:
@@ -170,6 +175,7 @@ def _adopted(ledger: Ledger, jobs: Sequence[Row], answers: Answers, site: Site) 
             and age_s(group[0]["intent_at"]) > site.scheduler.adopt_grace_s
             and answers.absence_counts(group[0])
         ):
+            tidy(folder)
             states.give_back(ledger, site.name, tag, "no job of this name ever reached the queue", state="lost")
     return known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.errors import CampaignError, Problem
 from campaign.submit import states
-from campaign.submit.batch import Batch, Item, make_batches, write_specs
+from campaign.submit.batch import Batch, Item, make_batches, tidy, write_specs
 from campaign.submit.executors import Refused, Uncertain, sbatch, script_text, start_local_queue
 from campaign.submit.learned import learn_limit
 from campaign.submit.ledger import Ledger
@@ -81,6 +82,8 @@ class Sender:
             return []
         except (Refused, OSError) as error:
             problems = error.problems if isinstance(error, CampaignError) else [_write_problem(batch, error)]
+            with contextlib.suppress(OSError):  # the very folder may be what can't be written
+                tidy(batch.submit_dir)
             states.give_back(self.ledger, self.site.name, batch.tag, problems[0].message)
             return self._refused(batch, waiting, problems, error)
         states.note_queued(self.ledger, self.site.name, batch.tag, job_id=job_id, script_sha256=digest)
