@@ -10,11 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from campaign.plan.model import START_S
 from campaign.plan.shape import Shape, refusals
 from campaign.site import Partition, Qos, Site
-
-START_S = 60
-"""Of every allocation, for the head and the first claims: walltimes are the runs' own."""
 
 
 @dataclass(frozen=True, slots=True)

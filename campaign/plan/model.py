@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 from campaign.errors import Problem
 
+START_S = 60
+"""Of every allocation, for the head and the first claims: walltimes are the runs' own."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.errors import BadInput, Problem
 from campaign.job.spec import SPECS_FILE, RunSpec
-from campaign.plan.ladder import START_S
-from campaign.plan.model import PlannedRun
+from campaign.plan.model import START_S, PlannedRun
 from campaign.submit.order import Element, elements
 
 if TYPE_CHECKING:
