@@ -53,6 +53,7 @@ COMMANDS: dict[str, Row] = {
     "collect": Row("campaign.cli.collect:collect", "Bring records into the store."),
     "cancel": Row("campaign.cli.cancel:cancel", "Cancel queued and running runs, and drop planned ones."),
     "retry": Row("campaign.cli.retry:retry", "Plan a new attempt of runs that ended without success."),
+    "rebuild": Row("campaign.cli.rebuild:rebuild", "Make a lost ledger anew from plans, run folders and Slurm."),
     "timer": Row("campaign.cli.timer:timer", "Print the cron line or systemd timer that keeps a campaign going."),
     "cost": Row("campaign.cli.cost:cost", "Show what runs have cost: planned, held and charged."),
     "sql": Row("campaign.cli.sql:sql", "Ask the store in SQL."),

@@ -140,7 +140,7 @@ class Ledger:
                 Problem(
                     f"not a ledger, or damaged: {error}",
                     str(self.path),
-                    hint="move it away and plan again; records in the run folders stay",
+                    hint="campaign rebuild  makes it anew from plans, run folders and Slurm",
                 )
             ) from error
 

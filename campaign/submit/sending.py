@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from sqlite3 import Row
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,8 @@ class Sender:
     report: SubmitReport
     note: Note
     caps: Caps = NO_CAPS
+    _met: list[Problem] = field(default_factory=list)
+    """Limits that the last look met: earlier looks at the same runs are overtaken by it."""
 
     def queue(self, rows: Sequence[Row]) -> bool:
         """Queue these planned rows as far as limits allow. True when another command was quicker with some of them."""
@@ -58,15 +60,15 @@ class Sender:
                 quicker = True
                 continue
             waiting = self._send(batch, waiting)
+        self.report.limited.extend(self._met)
         return quicker
 
     def batches(self, items: Iterable[Item]) -> list[Batch]:
-        """The items as batches, no more jobs than the limits leave room for; the report says which were met."""
+        """The items as batches, no more jobs than the limits leave room for."""
         limits = job_limits(self.project.config, self.ledger, self.site, self.caps)
-        kept, met = fit(items, limits)
-        if met:
+        kept, self._met = fit(items, limits)
+        if self._met:
             self.report.full_sites.add(self.site.name)
-            self.report.limited.extend(met)
         return make_batches(self.project, self.site, kept)
 
     @cached_property
@@ -132,8 +134,7 @@ class Sender:
             if sum(len(other.elements) for other in smaller) < tried:
                 return smaller
         message = f"{self.site.name}: a submit limit that nobody wrote down was met with {number(tried, 'job')}"
-        kept, met = fit(items, [Limit(tried // 2, 0, Problem(message))])
-        self.report.limited.extend(met)
+        kept, self._met = fit(items, [Limit(tried // 2, 0, Problem(message))])
         return make_batches(self.project, self.site, kept)
 
 

@@ -76,6 +76,7 @@ CASES: dict[str, list[Case]] = {
         bad("nothing", "local"),
         bad("tally", "local", "--here"),
     ],
+    "rebuild": [ok("--force"), bad(), bad("--force", where="new"), bad(where="outside")],
     "timer": [ok(), ok("systemd", "--every", "2h", "--max-queued", "5"), bad("--every", "7m"), bad(where="outside")],
     "submit": [ok("--dry-run", "--study", "later"), bad("--where", "no_such_column = 1"), bad(where="outside")],
     "run": [
