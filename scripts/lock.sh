@@ -1,5 +1,6 @@
 #!/bin/sh
-# Renews the locks: requirements/ci.txt (everything), demo.txt (a part of it, same versions) and uv.txt.
+# Renews the locks: requirements/ci.txt (everything), demo.txt (a part of it, same versions), uv.txt, and reframe.txt
+# (what `make bench` compares with, apart from the rest).
 # One lock serves Python 3.11 to 3.13 on every platform. Usage: scripts/lock.sh UV [uv options such as --upgrade]
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,3 +18,4 @@ compile $inputs --extra train --extra io --extra plots --extra dev -o requiremen
 # shellcheck disable=SC2086
 compile $inputs --extra train --extra plots -c requirements/ci.txt -o requirements/demo.txt "$@"
 compile requirements/uv.in -o requirements/uv.txt "$@"
+compile requirements/reframe.in -o requirements/reframe.txt "$@"

@@ -87,7 +87,9 @@ class RunSpec:
 
     def to_line(self) -> str:
         """One line of `specs.jsonl`."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False, separators=(",", ":"))
+        # not asdict, which copies deeply: an array may have 10,000 of these
+        data = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> RunSpec:
@@ -113,5 +115,8 @@ def visible_spec(spec: RunSpec) -> dict[str, Any]:
 def read_specs(submit_dir: Path, array_index: int) -> list[RunSpec]:
     """The specs of one array element, in order (several when runs are packed)."""
     with (submit_dir / SPECS_FILE).open(encoding="utf-8") as lines:
-        specs = [RunSpec.from_line(line) for line in lines if line.strip()]
+        # of an array of 10,000 every head reads the file: only lines that may be its own are parsed
+        mark = f'"array_index":{array_index},'
+        # the first line always: a file of another version is told as such
+        specs = [RunSpec.from_line(line) for number, line in enumerate(lines) if number == 0 or mark in line]
     return [spec for spec in specs if spec.array_index == array_index]

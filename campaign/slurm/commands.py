@@ -111,9 +111,13 @@ def charges(site: str, job_ids: Sequence[str], since: str) -> list[Charge] | Ans
     return parse_charges(answer.stdout) if answer.ok else answer
 
 
-def scancel(site: str, name: str, targets: Sequence[str]) -> Answer:
-    """Cancel jobs or array elements (`12_3`) of this job name: a job id that was handed out again has another."""
-    return run(site, ["scancel", f"--name={name}", *targets])
+def scancel(site: str, target: str) -> Answer:
+    """Cancel a job or elements of an array (`12_[0-4,7]`).
+
+    Never with a filter such as --name: scancel then looks for jobs that fit, among which the pending elements of an
+    array are one, and ends all of them (seen on 22.05).
+    """
+    return run(site, ["scancel", target])
 
 
 def show_config(site: str) -> ClusterConfig | Answer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from campaign.slurm.states import FINAL, run_state
 
@@ -20,8 +21,7 @@ _NOT_STARTED = frozenset({"PENDING", "CONFIGURING"})
 _NO_TIME = frozenset({"", "N/A", "Unknown", "None", "NONE"})
 
 
-@dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(NamedTuple):
     """What one query says of one job array element."""
 
     job_id: str
@@ -47,28 +47,44 @@ class JobReport:
 def parse_squeue(text: str) -> list[JobReport]:
     """Rows of `squeue -h -r -o SQUEUE_FORMAT`; lines that don't have that form are left out."""
     reports = []
+    # elements of one array say the same but for their index
+    known: dict[str, _Said | None] = {}
     for line in text.splitlines():
-        parts = line.split("|", 9)
-        if len(parts) != 10:
-            continue
-        job_id, index, name, state, start, _end, nodes, partition, account, reason = parts
-        waits = state in _NOT_STARTED
-        reports.append(
-            JobReport(
-                job_id=job_id.strip(),
-                array_index=int(index) if index.strip().isdigit() else None,
-                name=name,
-                slurm_state=state,
-                source="squeue",
-                reason=_word(reason),
-                started=None if waits else _time(start),
-                expected_start=_time(start) if waits else None,
-                nodelist=_word(nodes),
-                partition=_word(partition),
-                account=_word(account),
-            )
-        )
+        job_id, _, rest = line.partition("|")
+        index, _, tail = rest.partition("|")
+        if tail not in known:
+            known[tail] = _said(tail)
+        said = known[tail]
+        if said is not None:
+            reports.append(JobReport(job_id.strip(), int(index) if index.strip().isdigit() else None, *said))
     return reports
+
+
+_Said = tuple[Any, ...]
+"""The fields of a JobReport behind its index."""
+
+
+def _said(tail: str) -> _Said | None:
+    """What a row of squeue says behind the index; None when it hasn't that form."""
+    parts = tail.split("|", 7)
+    if len(parts) != 8:
+        return None
+    name, state, start, _end, nodes, partition, account, reason = parts
+    waits = state in _NOT_STARTED
+    report = JobReport(
+        job_id="",
+        array_index=None,
+        name=name,
+        slurm_state=state,
+        source="squeue",
+        reason=_word(reason),
+        started=None if waits else _time(start),
+        expected_start=_time(start) if waits else None,
+        nodelist=_word(nodes),
+        partition=_word(partition),
+        account=_word(account),
+    )
+    return report[2:]
 
 
 CHARGE_FIELDS = "JobID,State,ElapsedRaw,AllocNodes,AllocCPUS,AllocTRES"

@@ -96,7 +96,10 @@ def since(jobs: Iterable[Row]) -> str:
 def _by_place(reports: Iterable[JobReport]) -> Reports:
     """Reports by job id and by tag; of several jobs of one tag the first that was queued counts."""
     places: Reports = {}
-    for report in sorted(reports, key=lambda report: int(report.job_id)):
+    rows = list(reports)
+    if len({report.job_id for report in rows}) > 1:
+        rows.sort(key=lambda report: int(report.job_id))
+    for report in rows:
         places[report.job_id, report.array_index] = report
         places.setdefault((report.name, report.array_index), report)
     return places

@@ -8,7 +8,8 @@ from sqlite3 import Row
 from typing import TYPE_CHECKING
 
 from campaign.errors import CampaignError, Problem
-from campaign.slurm import commands
+from campaign.slurm import arrays, commands
+from campaign.slurm.states import FINAL, run_state
 from campaign.submit import outcome, states
 from campaign.submit.guard import Known, guard_cluster
 from campaign.submit.ledger import Ledger, now
@@ -19,7 +20,8 @@ from campaign.words import count as number
 if TYPE_CHECKING:
     from campaign.project import Project
 
-TARGETS_PER_CALL = 500
+SPANS_PER_CALL = 500
+"""Of one scancel: its argument stays far below what a command line takes."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ def _cancel_local(ledger: Ledger, job: Row, report: CancelReport, *, force: bool
 
 
 def _cancel_slurm(project: Project, ledger: Ledger, jobs: list[Row], report: CancelReport) -> None:
-    """One scancel per job name and 500 elements: with the name, a job id that was handed out again is left alone."""
+    """One scancel per array, of the elements that live under the name that they were sent with."""
     site = project.load_site(jobs[0]["site"])
     try:
         guard_cluster(site, Known(frozenset(job["cluster"] for job in jobs if job["cluster"])))
@@ -95,21 +97,25 @@ def _cancel_slurm(project: Project, ledger: Ledger, jobs: list[Row], report: Can
         report.failed.append(
             Problem(f"{site.name}: {being} being submitted just now", hint="campaign status, then cancel again")
         )
-    for tag in dict.fromkeys(job["tag"] for job in known):
-        targets = sorted({_target(job) for job in known if job["tag"] == tag})
-        for start in range(0, len(targets), TARGETS_PER_CALL):
-            part = targets[start : start + TARGETS_PER_CALL]
-            answer = commands.scancel(site.name, tag, part)
+    queued = commands.squeue(site.name, sorted({job["user"] for job in jobs}))
+    if isinstance(queued, commands.Answer):
+        report.failed.append(Problem(f"{site.name}: squeue: {queued.stderr}", hint="campaign cancel  (again, later)"))
+        return
+    # a job id that was handed out again has another name
+    live = {(one.job_id, one.array_index, one.name) for one in queued if run_state(one.slurm_state)[0] not in FINAL}
+    for tag, job_id in dict.fromkeys((job["tag"], job["job_id"]) for job in known):
+        mine = [job for job in known if job["tag"] == tag and (job_id, job["array_index"], tag) in live]
+        found = arrays.spans(job["array_index"] for job in mine)
+        for start in range(0, len(found), SPANS_PER_CALL):
+            part = found[start : start + SPANS_PER_CALL]
+            answer = commands.scancel(site.name, f"{job_id}_[{arrays.text(part)}]")
             if answer.ok:
-                report.jobs += len(part)
-                _note_asked(ledger, [job for job in known if _target(job) in part])
+                told = [job for job in mine if part[0][0] <= job["array_index"] <= part[-1][1]]
+                report.jobs += len({job["array_index"] for job in told})
+                _note_asked(ledger, told)
             else:
                 problem = Problem(f"{site.name}: scancel: {answer.stderr}", hint="campaign cancel  (again, later)")
                 report.failed.append(problem)
-
-
-def _target(job: Row) -> str:
-    return f"{job['job_id']}_{job['array_index']}"
 
 
 def _note_asked(ledger: Ledger, jobs: list[Row]) -> None:

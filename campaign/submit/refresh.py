@@ -35,6 +35,11 @@ LATE_JOBS = (
 )
 """Jobs given up as never queued, for a day: a controller may have accepted one late."""
 
+SITES = (
+    "SELECT DISTINCT site FROM jobs WHERE state IN ('submitting', 'queued', 'running', 'unknown', 'lost') ORDER BY 1"
+)
+"""Where jobs may still exist, or turn up late."""
+
 RECORD_GRACE_S = 60.0
 """A job that is over is waited for this long before its record counts as missing (NFS caches)."""
 
@@ -61,13 +66,15 @@ def refresh(
 ) -> RefreshReport:
     """Refresh every site that has jobs which may still exist; at most every `poll_interval_s` unless `force`."""
     report = RefreshReport()
-    by_site: dict[str, list[Row]] = {}
-    for job in [*ledger.query(ACTIVE_JOBS), *ledger.query(LATE_JOBS)]:
-        by_site.setdefault(job["site"], []).append(job)
-    for name, jobs in by_site.items():
+    for (name,) in ledger.query(SITES):
         site = project.load_site(name)
         if not force and _asked_lately(ledger, name, site.scheduler.poll_interval_s):
             report.skipped.append(name)
+            continue
+        jobs = [
+            job for query in (ACTIVE_JOBS, LATE_JOBS) for job in ledger.query(f"{query} AND jobs.site = ?", (name,))
+        ]
+        if not jobs:
             continue
         if site.scheduler.kind == "local":
             _note_poll(ledger, name, None)

@@ -6,12 +6,15 @@ import socket
 import sqlite3
 from collections.abc import Iterable, Mapping
 from sqlite3 import Row
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from campaign.slurm.arrays import spans
 from campaign.slurm.commands import user_name
 from campaign.slurm.states import FINAL
-from campaign.submit.batch import Batch
 from campaign.submit.ledger import Ledger, now
+
+if TYPE_CHECKING:
+    from campaign.submit.batch import Batch
 
 
 class TakenByAnother(Exception):
@@ -119,9 +122,12 @@ def update_jobs(ledger: Ledger, changes: Iterable[Change], seen: Iterable[Row] =
     moment = now()
     ended = ", ".join(f"'{state}'" for state in sorted(FINAL))
     with ledger.transaction() as db:
+        tags: dict[tuple[str, str], list[int]] = {}
+        for row in seen:
+            tags.setdefault((row["site"], row["tag"]), []).append(row["array_index"])
         db.executemany(
-            "UPDATE jobs SET state_seen_at = ? WHERE site = ? AND tag = ? AND array_index = ? AND run_id = ?",
-            [(moment, *(row[name] for name in _KEY)) for row in seen],
+            "UPDATE jobs SET state_seen_at = ? WHERE site = ? AND tag = ? AND array_index BETWEEN ? AND ?",
+            [(moment, *tag, *span) for tag, indices in tags.items() for span in spans(indices)],
         )
         for key, job, run in changes:
             if job:

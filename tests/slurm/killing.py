@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import contextlib
 import os
 import random
 import re
@@ -303,7 +304,8 @@ def _strike_at_program(sandbox: Sandbox, point: Point) -> bool:
                 if count == point.k:
                     os.kill(program if point.victim == "program" else main, signal.SIGKILL)
                 if count != point.k or point.victim == "submit":
-                    os.kill(program, signal.SIGCONT)
+                    with contextlib.suppress(ProcessLookupError):  # the death of `submit` may have taken it along
+                        os.kill(program, signal.SIGCONT)
     command.wait(PATIENCE_S)
     return count >= point.k
 

@@ -102,6 +102,16 @@ def slurm_conf(spec: ClusterSpec, settings: Settings, network: Network, *, memor
     AccountingStoreFlags is left out on purpose: many sites have none, so that sacct shows no --comment there.
     """
     layout = Layout(settings.root)
+    accounting = f"""\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={network.login}
+AccountingStoragePort={network.dbd_port}
+AccountingStoragePass={layout.munge_socket}
+AccountingStorageEnforce=associations,limits,qos
+AccountingStorageTRES=gres/gpu
+"""
+    if spec.name in settings.without_accounting:
+        accounting = "AccountingStorageType=accounting_storage/none\n"
     head = f"""\
 ClusterName={spec.name}
 SlurmctldHost=localhost({network.login})
@@ -121,8 +131,8 @@ SlurmdLogFile={layout.logs / "slurmd-%n.log"}
 SlurmctldDebug=info
 SlurmdDebug=info
 FirstJobId={spec.number}000000
-MaxArraySize=1001
-MaxJobCount=20000
+MaxArraySize={settings.max_array_size}
+MaxJobCount={max(20_000, 2 * settings.max_array_size)}
 MinJobAge=300
 JobRequeue=1
 ReturnToService=2
@@ -132,13 +142,7 @@ SwitchType=switch/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=2
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost={network.login}
-AccountingStoragePort={network.dbd_port}
-AccountingStoragePass={layout.munge_socket}
-AccountingStorageEnforce=associations,limits,qos
-AccountingStorageTRES=gres/gpu
-JobCompType=jobcomp/none
+{accounting}JobCompType=jobcomp/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill

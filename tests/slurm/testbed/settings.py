@@ -32,6 +32,10 @@ class Settings:
     """Size of a node's /dev/shm and of its /tmp, each a tmpfs."""
     kill_wait_s: int = 5
     slurmd_timeout_s: int = 10
+    max_array_size: int = 1001
+    """Slurm's MaxArraySize: one more than the largest array index, as an array's indices begin with 0."""
+    without_accounting: tuple[str, ...] = ()
+    """Clusters whose jobs nobody accounts for (AccountingStorageType=accounting_storage/none)."""
     memory_limits: bool = True
     """Use cgroup v1 for job memory where it is there; False: jobs may use what they like."""
 
@@ -43,6 +47,8 @@ class Settings:
             raise ValueError(f"TESTBED_CLUSTERS: {unknown or 'nothing'} given, there are {', '.join(CLUSTERS)}")
         if not 1 <= self.nodes_per_cluster <= 9:
             raise ValueError(f"TESTBED_NODES = {self.nodes_per_cluster}: 1 to 9 nodes per cluster")
+        if not 1 < self.max_array_size <= 4_000_001:
+            raise ValueError(f"TESTBED_MAX_ARRAY_SIZE = {self.max_array_size}: slurmctld takes 2 to 4000001")
 
     @classmethod
     def from_environment(cls, **overrides: Any) -> Settings:
@@ -75,7 +81,9 @@ class Settings:
     def from_json(cls, data: dict[str, Any]) -> Settings:
         """The settings that `to_json` wrote."""
         paths = {"root": Path(data["root"]), "keep": tuple(Path(path) for path in data["keep"])}
-        return cls(**(data | {key: tuple(data[key]) for key in ("clusters", "users")} | paths))
+        # a bed that runs may have been started before a setting was there
+        tuples = {key: tuple(data.get(key, ())) for key in ("clusters", "users", "without_accounting")}
+        return cls(**(data | tuples | paths))
 
 
 _NUMBERS = {
@@ -83,6 +91,7 @@ _NUMBERS = {
     "TESTBED_SHM_MIB": "shm_mib",
     "TESTBED_KILL_WAIT": "kill_wait_s",
     "TESTBED_SLURMD_TIMEOUT": "slurmd_timeout_s",
+    "TESTBED_MAX_ARRAY_SIZE": "max_array_size",
 }
 
 
