@@ -14,9 +14,9 @@ the answer, so that the one which is struck has to adopt. `tests.slurm.killoracl
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import contextlib
 import os
 import random
 import re
