@@ -19,6 +19,7 @@ from campaign.errors import NotNow
 from campaign.lockholder import holder
 from campaign.submit.ledger import Ledger
 from campaign.submit.turn import TURN_FILE, turn
+from tests.conftest import Cli
 from tests.needs import needs
 from tests.waiting import wait_for
 
@@ -118,10 +119,28 @@ def test_who_writes_the_ledger_is_named(tmp_path: Path) -> None:
     assert holder(path) is None
 
 
-def test_a_reader_in_a_duckdb_shell_blocks_neither_submit_nor_status(tmp_path: Path) -> None:
-    """What an open ledger reader holds is a shared lock between its statements: none."""
-    path = tmp_path / "l.sqlite"
-    with Ledger.open(path) as ledger, Ledger.open(path) as reader:
-        assert reader.query("SELECT count(*) FROM runs")[0][0] == 0
-        with ledger.transaction() as db:
-            db.execute("UPDATE meta SET value = value")
+SHELL = """
+    import duckdb, sys
+    db = duckdb.connect(sys.argv[1])
+    db.execute("CREATE TABLE IF NOT EXISTS mine (x INTEGER)")
+    db.execute("BEGIN")
+    db.execute("INSERT INTO mine VALUES (1)")
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_somebody_in_a_duckdb_shell_blocks_neither_plan_nor_submit_nor_status(tmp_path: Path, cli: Cli) -> None:
+    """The store is open for writing in another process, in the middle of a transaction."""
+    project = tmp_path / "p"
+    cli("init", project, "--site", "local", code=0)
+    (project / "studies" / "t.yaml").write_text(
+        'schema: 1\nname: t\ncommand: ["true"]\nscaling: none\naxes: {nodes: [1], ranks_per_node: [1]}\nrepeats: 1\n'
+        'gate: false\nwalltime: "00:01:00"\n'
+    )
+    with other(SHELL, project / "campaign.duckdb"):
+        cli("plan", "local", "--study", "t", cwd=project, code=0)
+        cli("submit", cwd=project, code=0)
+        wait_for(lambda: "all done" in cli("status", cwd=project, code=0).stdout)
+        cli("show", next((project / ".campaign" / "plans").glob("*.json")).read_text().split('"run_id":"')[1][:16],
+            cwd=project, code=0)  # fmt: skip
