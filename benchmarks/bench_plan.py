@@ -64,7 +64,7 @@ def _seconds(folder: Path, runs: int, times: int) -> tuple[list[float], list[flo
         started = time.process_time(), time.perf_counter()
         plan = build_plan(Project(project), ["juwels"], ["many"], account="bench")
         path = save_plan(Project(project), plan)
-        with Ledger.open(Project(project).ledger_path) as ledger:
+        with Ledger.open(Project(project).ledger_path, new=True) as ledger:
             ledger.add_plan(plan, texts=run_texts(path))
         cpu.append(time.process_time() - started[0])
         wall.append(time.perf_counter() - started[1])

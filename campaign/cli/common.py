@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -221,6 +222,10 @@ def cap_flags(function: F) -> F:
     def wrapper(*args: Any, max_queued: int | None, max_gpu_hours: float | None, **kwargs: Any) -> Any:
         from campaign.submit.limits import Caps
 
+        require(
+            max_gpu_hours is None or math.isfinite(max_gpu_hours),
+            Problem("not a number of hours", key="--max-gpu-hours", value=max_gpu_hours, allowed="more than 0"),
+        )
         return function(*args, caps=Caps(max_queued, max_gpu_hours), **kwargs)
 
     return wrapper  # type: ignore[return-value]

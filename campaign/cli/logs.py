@@ -11,7 +11,7 @@ import click
 
 from campaign.cli.common import Context, flags
 from campaign.cli.show import attempt_dir, job_log
-from campaign.errors import CampaignError, Problem
+from campaign.errors import BadInput, CampaignError, Problem
 from campaign.slurm.states import ACTIVE
 from campaign.submit.ledger import Ledger
 
@@ -57,9 +57,13 @@ def logs(context: Context, run: str, follow: bool, kind: str | None, attempt: in
 
 
 def _job(ledger: Ledger, run_id: str, attempt: int | None) -> Row:
-    jobs = [job for job in ledger.jobs_of(run_id) if attempt in (None, job["attempt"])]
+    known = ledger.jobs_of(run_id)
+    if not known:
+        raise CampaignError(Problem(f"run {run_id} has no attempt yet", hint="campaign submit"))
+    jobs = [job for job in known if attempt in (None, job["attempt"])]
     if not jobs:
-        raise CampaignError(Problem(f"run {run_id} has no such attempt yet", hint="campaign submit"))
+        attempts = ", ".join(str(number) for number in sorted({job["attempt"] for job in known}))
+        raise BadInput(Problem(f"run {run_id} has no such attempt", key="--attempt", value=attempt, allowed=attempts))
     return jobs[-1]
 
 
@@ -75,6 +79,8 @@ def _path(job: Row, kind: str | None) -> Path | None:
 
 
 def _instead(run_id: str, kind: str | None) -> str:
+    if kind == "failed":
+        return f"campaign logs {run_id} --job  is what the job itself said; campaign show {run_id}  names nodes"
     return f"campaign logs {run_id}" if kind else f"campaign show {run_id}"
 
 

@@ -51,5 +51,7 @@ def rebuild(context: Context, force: bool) -> None:
     found = ", ".join(f"{count} {name}" for name, count in states.items())
     what = f"{number(report.runs, 'run')} of {number(report.plans, 'plan')}, {number(report.jobs, 'attempt')} at them"
     context.say(f"{what}: {found or 'none'}")
+    if view.count("planned"):
+        context.note("planned runs that had been cancelled are planned again; campaign cancel  takes them out")
     if report.moved is not None:
         context.note(f"the old ledger is now {project.shown(report.moved)}")

@@ -61,7 +61,7 @@ def _seconds(walltime: str) -> int:
     except ValueError as error:
         raise BadInput(Problem(str(error), key="--walltime", value=walltime,
                                allowed="minutes, HH:MM:SS, D-HH:MM:SS")) from error  # fmt: skip
-    require(math.isfinite(found) and found > 0, Problem("a walltime has an end", key="--walltime", value=walltime))
+    require(found > 0, Problem("not a walltime", key="--walltime", value=walltime, allowed="a minute or more"))
     return math.ceil(found)
 
 

@@ -50,6 +50,8 @@ def status(context: Context, selection: Selection, watch: bool, refresh: bool, f
     """
     require(not (watch and advance), Problem("--watch only looks; --advance goes one step on",
                                              hint="campaign run SITE...  does both"))  # fmt: skip
+    capped = caps.queued is not None or caps.gpu_hours is not None
+    require(advance or not capped, Problem("caps are about --advance, which queues", hint="campaign status --advance"))
     with Ledger.open(context.project.ledger_path) as ledger:
         ids = None if selection.empty else _select(ledger, selection)
         done = _advance(context, ledger, selection, caps) if advance else None
@@ -62,11 +64,15 @@ def status(context: Context, selection: Selection, watch: bool, refresh: bool, f
                 return
         runs = _runs(ledger, ids) if context.verbose or not selection.empty else None
         context.data = _data(view, runs)
-        _print(context, view, runs)
+        if done is None or not context.quiet:
+            _print(context, view, runs)
     if done is not None:
         from campaign.cli.submit import round_data, tell_round
 
         context.data["advance"] = round_data(done)
+        if context.quiet:  # a timer's log: one dated line each time
+            states = ", ".join(f"{view.count(name)} {name}" for name in RUN_STATES if view.count(name))
+            context.say(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {states or 'nothing planned'}")
         tell_round(context, done)
 
 

@@ -45,7 +45,7 @@ def submit(context: Context, selection: Selection, everything: bool, dry_run: bo
     it was made with, and those planned again by `campaign retry`. Without --site, runs of sites that are not here stay
     planned.
     """
-    from campaign.submit.follow import one_round
+    from campaign.submit.follow import Round, one_round
     from campaign.submit.select import leave_out_explored, select_runs
     from campaign.submit.submit import preview
 
@@ -55,9 +55,10 @@ def submit(context: Context, selection: Selection, everything: bool, dry_run: bo
         ids = select_runs(ledger, selection)
         if dry_run:
             shown = ids if everything else leave_out_explored(ledger, ids)[0]
-            scripts = preview(project, ledger, shown, caps)
+            scripts, report = preview(project, ledger, shown, caps)
             context.data = {"scripts": scripts}
             context.say("\n".join(script["text"] for script in scripts) or "nothing to submit")
+            tell_round(context, Round(report))
             return
         done = one_round(
             project, ledger, ids, command="submit", caps=caps, named=selection.sites, everything=everything,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shlex
 import sys
@@ -25,6 +27,7 @@ Examples:
 Nothing is installed: put what it prints where your site allows it. Several at once do no harm, they take turns.
 """
 
+CARRIED = re.compile(r"CAMPAIGN_(STORE|DATA|ACCOUNT|ACCOUNT_\w+|SLURM_CONF_\w+)|SLURM_CONF")
 EVERY = re.compile(r"(\d+)\s*(m|min|h)")
 
 
@@ -68,6 +71,9 @@ def _command(root: Path, caps: Caps) -> list[str]:
     """argv, with absolute paths: cron knows neither PATH nor folder."""
     program = Path(sys.argv[0]).resolve()
     own = [str(program)] if program.name == "campaign" else [sys.executable, "-m", "campaign"]
+    # what the caller's shell says of sites and places, cron's doesn't know
+    carried = [f"{name}={value}" for name, value in sorted(os.environ.items()) if CARRIED.fullmatch(name)]
+    own = [*(["env", *carried] if carried else []), *own]
     flags = ["--max-queued", str(caps.queued)] if caps.queued is not None else []
     flags += ["--max-gpu-hours", f"{caps.gpu_hours:g}"] if caps.gpu_hours is not None else []
     return [*own, "status", "--advance", "-q", "--project", str(root), *flags]
@@ -81,16 +87,19 @@ def _cron(command: list[str], log: Path, minutes: int) -> dict[str, str]:
 
 
 def _systemd(command: list[str], root: Path, minutes: int) -> dict[str, str]:
-    name = "campaign-" + re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-").lower()
+    words_of_name = re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-").lower()
+    # two projects may have one name
+    name = f"campaign-{words_of_name}-{hashlib.sha256(str(root).encode()).hexdigest()[:6]}"
+    title = root.name.replace("%", "%%").replace("\n", " ")
     folder = "~/.config/systemd/user"
     words = " ".join(_systemd_word(word) for word in ["/bin/bash", "-lc", shlex.join(command)])
     service = (
-        f"[Unit]\nDescription=One step of the campaign in {root.name}\n\n[Service]\nType=oneshot\n"
+        f"[Unit]\nDescription=One step of the campaign in {title}\n\n[Service]\nType=oneshot\n"
         # 3: not now, which the next call may change
         f"SuccessExitStatus=3\nExecStart={words}\n"
     )
     timer = (
-        f"[Unit]\nDescription=Every {minutes} min one step of the campaign in {root.name}\n\n[Timer]\n"
+        f"[Unit]\nDescription=Every {minutes} min one step of the campaign in {title}\n\n[Timer]\n"
         f"OnActiveSec=0\nOnUnitInactiveSec={minutes}min\n\n[Install]\nWantedBy=timers.target\n"
     )
     return {f"{folder}/{name}.service": service, f"{folder}/{name}.timer": timer}

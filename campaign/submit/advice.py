@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from campaign.submit.outcome import INFRASTRUCTURE
+
 BY_CLASS = {
     "node": "a node broke: `campaign submit` tries it again elsewhere, as often as the study's retry.infrastructure "
     "says; tell the site which one",
@@ -38,7 +40,9 @@ BY_STATE = {
 
 def advice(row: Mapping[str, Any]) -> list[str]:
     """Lines about a run of the ledger: what its failure asks for, then the command that goes on."""
-    state, run_id, lines = str(row["state"]), str(row["run_id"]), []
-    if state in ("failed", "interrupted") and row["fail_class"] in BY_CLASS:
-        lines.append(BY_CLASS[row["fail_class"]].format(run_id=run_id))
-    return [*lines, BY_STATE[state].format(run_id=run_id)]
+    state, run_id = str(row["state"]), str(row["run_id"])
+    then = BY_STATE[state].format(run_id=run_id)
+    if state not in ("failed", "interrupted") or row["fail_class"] not in BY_CLASS:
+        return [then]
+    first = BY_CLASS[row["fail_class"]].format(run_id=run_id)
+    return [first] if row["fail_class"] in INFRASTRUCTURE else [first, then]

@@ -74,17 +74,23 @@ class Ledger:
         self.path = path
 
     @classmethod
-    def open(cls, path: Path, *, write: bool = True, wait_s: float = 10.0) -> Self:
-        """Open the ledger, making it when `write`. Raises NotNow when locked, BadInput for a newer schema or damage."""
+    def open(cls, path: Path, *, write: bool = True, wait_s: float = 10.0, new: bool = False) -> Self:
+        """Open the ledger, making it when `write`. Raises NotNow when locked, BadInput for a newer schema or damage.
+
+        Where plans lie beside it there has been a ledger: a missing or empty one is lost then (BadInput), unless `new`.
+        """
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-        elif not path.exists():
+        elif not path.exists() and (new or not list(path.with_name("plans").glob("*.json"))):
             raise BadInput(Problem("nothing has been planned yet: there is no ledger", str(path),
                                    hint="campaign plan sites/local.yaml"))  # fmt: skip
-        connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        if not new and not (path.is_file() and path.stat().st_size):
+            _check_not_lost(path)
+        with _explained(path):
+            connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         connection.row_factory = sqlite3.Row
         ledger = cls(connection, path)
-        with ledger._explained():
+        with _explained(path):
             connection.execute("PRAGMA synchronous=FULL")
             # KiB: run ids are hashes, so the index of a large plan is written and read all over the place
             connection.execute("PRAGMA cache_size=-131072")
@@ -123,27 +129,6 @@ class Ledger:
     def _schema(self) -> int:
         return int(self.db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0])
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                who = holder(self.path) or "another campaign command"
-                raise NotNow(
-                    Problem(f"{who} is writing the ledger", str(self.path), hint="the same command again, later")
-                ) from error
-            raise BadInput(Problem(f"the ledger can't be opened: {error}", str(self.path))) from error
-        except sqlite3.DatabaseError as error:
-            raise BadInput(
-                Problem(
-                    f"not a ledger, or damaged: {error}",
-                    str(self.path),
-                    hint="campaign rebuild  makes it anew from plans, run folders and Slurm",
-                )
-            ) from error
-
     def __enter__(self) -> Self:
         return self
 
@@ -153,7 +138,7 @@ class Ledger:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """One write transaction: all of it or nothing, and nobody else writes meanwhile."""
-        with self._explained():
+        with _explained(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield self.db
@@ -165,7 +150,7 @@ class Ledger:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Rows of one SELECT."""
-        with self._explained():
+        with _explained(self.path):
             return self.db.execute(sql, values).fetchall()
 
     # -- plans -------------------------------------------------------------------------------------------------------
@@ -253,6 +238,47 @@ class Ledger:
     def jobs_of(self, run_id: str) -> list[sqlite3.Row]:
         """All jobs of a run, oldest first."""
         return self.query("SELECT * FROM jobs WHERE run_id = ? ORDER BY attempt, intent_at", (run_id,))
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            who = holder(path) or "another campaign command"
+            raise NotNow(
+                Problem(f"{who} is writing the ledger", str(path), hint="the same command again, later")
+            ) from error
+        raise BadInput(Problem(f"the ledger can't be used: {error}", str(path), hint=_hint(str(error)))) from error
+    except sqlite3.DatabaseError as error:
+        raise BadInput(
+            Problem(
+                f"not a ledger, or damaged: {error}",
+                str(path),
+                hint="campaign rebuild  makes it anew from plans, run folders and Slurm",
+            )
+        ) from error
+
+
+def _hint(error: str) -> str:
+    """What to do about an error of SQLite that is no damage."""
+    if "full" in error:
+        return "make room on that file system"
+    if "readonly" in error:
+        return "ask for the right to write there, or use a project folder of your own"
+    return "a file that you may read and write must be there; campaign rebuild  makes a new one"
+
+
+def _check_not_lost(path: Path) -> None:
+    """Raise BadInput when plans lie where this ledger should be: planning or submitting anew would forget its jobs."""
+    plans = len(list(path.with_name("plans").glob("*.json")))
+    if plans:
+        raise BadInput(
+            Problem(f"the ledger is gone, though {plans} plan{'s lie' if plans > 1 else ' lies'} beside it", str(path),
+                    hint="campaign rebuild  makes it anew from plans, run folders and Slurm")
+        )  # fmt: skip
 
 
 def _chunks(ids: Sequence[str], size: int = 900) -> Iterator[Sequence[str]]:

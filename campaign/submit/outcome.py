@@ -26,6 +26,9 @@ CLOCK_MARGIN_S = 3600.0
 SUSPECT = frozenset({"node", "fabric"})
 """Failures that point to a machine."""
 
+INFRASTRUCTURE = SUSPECT | {"preempted"}
+"""Failures that are tried again by themselves."""
+
 Job = Row | dict[str, Any]
 """A row of the ledger's `jobs`, or one that was brought up to date."""
 
@@ -142,12 +145,11 @@ def settle(job: Job, found: JobReport, state: str, fail_class: str | None, grace
 
 
 def _without(found: JobReport) -> str:
-    """Why a job is over that left no record. sacct's Reason isn't it: that is why the job last had to wait."""
-    if found.source == "squeue" and found.reason is not None:
-        return found.reason
-    how = f"exit code {found.exit_code}" if found.exit_code else ""
-    how = f"signal {found.signal}" if found.signal else how
-    return f"ended as {found.slurm_state} without a record" + (f" ({how})" if how else "")
+    """How a job ended that left no record. sacct's Reason isn't it: that is why the job last had to wait."""
+    how = [f"exit code {found.exit_code}"] if found.exit_code and not found.signal else []
+    how += [f"signal {found.signal}"] if found.signal else []
+    how += [found.reason] if found.reason and found.source == "squeue" else []
+    return f"ended as {found.slurm_state} without a record" + (f" ({', '.join(how)})" if how else "")
 
 
 def _over_s(job: Job, found: JobReport) -> float:

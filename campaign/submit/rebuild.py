@@ -23,11 +23,13 @@ from campaign.errors import BadInput, Problem
 from campaign.job.spec import SPECS_FILE, RunSpec, run_folder
 from campaign.plan.model import Plan
 from campaign.submit.ledger import Ledger
+from campaign.words import count as number
 
 if TYPE_CHECKING:
     from campaign.project import Project
 
-_SCRIPT = re.compile(r"(\d+)_submission\.sh")
+_NAMED_BY_JOB = {"slurm": re.compile(r"(\d+)_submission\.sh"), "local": re.compile(r"(\d+)_0_log\.out")}
+"""What submitit names after the job: the script once sbatch has answered, the log of a local queue."""
 
 
 @dataclass
@@ -58,12 +60,12 @@ def rebuild(project: Project, *, force: bool, note: Callable[[str], None]) -> Re
         )  # fmt: skip
     if project.ledger_path.exists():
         report.moved = _put_aside(project.ledger_path, force=force)
-    with Ledger.open(project.ledger_path) as ledger:
+    with Ledger.open(project.ledger_path, new=True) as ledger:
         for plan in plans:
             ledger.add_plan(plan)
         report.plans = len(plans)
         report.runs = int(ledger.query("SELECT count(*) FROM runs")[0][0])
-        note(f"{report.plans} plans with {report.runs} runs; reading the submit folders")
+        note(f"{number(report.plans, 'plan')} with {number(report.runs, 'run')}; reading the submit folders")
         _add_jobs(ledger, list(_sent(project, report)), report)
     return report
 
@@ -71,12 +73,9 @@ def rebuild(project: Project, *, force: bool, note: Callable[[str], None]) -> Re
 def _put_aside(path: Path, *, force: bool) -> Path:
     """Move the old ledger (and its journal: it belongs to it) away."""
     if not force:
-        works = True
-        try:
-            with Ledger.open(path, write=False) as ledger:
-                ledger.query("SELECT count(*) FROM runs")
-        except BadInput:
-            works = False
+        works = False  # an empty one doesn't: some command made it after the old one was lost
+        with contextlib.suppress(BadInput), Ledger.open(path, write=False) as ledger:
+            works = bool(ledger.query("SELECT count(*) FROM plans")[0][0])
         if works:
             raise BadInput(
                 Problem("there is a ledger that works", str(path), hint="--force puts it aside all the same")
@@ -128,12 +127,12 @@ def _sent(project: Project, report: RebuildReport) -> Iterator[_Sent]:
             for spec in specs:
                 # several projects may share a run root
                 if spec.site == name and spec.project_dir == str(project.root):
-                    yield _Sent(spec, path.parent, _job_id(path.parent), moment, user, _claim(root, spec))
+                    yield _Sent(spec, path.parent, _job_id(path.parent, spec), moment, user, _claim(root, spec))
 
 
-def _job_id(folder: Path) -> str | None:
-    """The job behind a submit folder: submitit keeps the script under its id once sbatch has answered."""
-    ids = (_SCRIPT.fullmatch(path.name) for path in folder.glob("*_submission.sh"))
+def _job_id(folder: Path, spec: RunSpec) -> str | None:
+    """The job behind a submit folder, from the name of a file in it."""
+    ids = (_NAMED_BY_JOB[spec.scheduler].fullmatch(path.name) for path in folder.iterdir())
     return next((match[1] for match in ids if match), None)
 
 
@@ -161,7 +160,9 @@ def _add_jobs(ledger: Ledger, sent: list[_Sent], report: RebuildReport) -> None:
             known = bool(one.job_id or one.claim)
             # of two tags of one attempt the one without a sign of a job was refused, or given back
             state = "queued" if known else "refused" if (spec.run_id, spec.attempt) in sure else "submitting"
-            job_id = one.job_id or str(one.claim.get("job", "")).partition("_")[0] or None
+            job_id = one.job_id
+            if job_id is None and spec.scheduler == "slurm":
+                job_id = str(one.claim.get("job", "")).partition("_")[0] or None
             db.execute(
                 "INSERT INTO jobs (site, tag, array_index, run_id, attempt, scheduler, job_id, user, host, partition, "
                 "account, state, intent_at, submitted_at, submit_dir, walltime_s) VALUES "

@@ -83,7 +83,7 @@ def refresh(
             answers = ask(site, jobs)
             _note_poll(ledger, name, answers.error)
             if answers.error is not None:
-                report.warnings.append(_no_answer(name, answers.error, jobs))
+                report.warnings.append(_no_answer(ledger, name, answers.error))
             changes, seen = judge(ledger, jobs, answers, site)
         report.polled.append(name)
         states.update_jobs(ledger, changes, seen)
@@ -147,12 +147,12 @@ def judge(ledger: Ledger, jobs: Sequence[Row], answers: Answers, site: Site) -> 
     return changes, seen
 
 
-def _no_answer(site: str, error: str, jobs: Sequence[Row]) -> Problem:
-    oldest = min((job["state_seen_at"] or job["intent_at"] for job in jobs), default=now())
-    return Problem(
-        f"{site}: {error}",
-        hint=f"states are as they were {age_s(oldest):.0f} s ago; campaign status  again, or on the site's login node",
-    )
+def _no_answer(ledger: Ledger, site: str, error: str) -> Problem:
+    """The message is the same as long as the cause is, but for the age."""
+    (row,) = ledger.query("SELECT ok_at FROM polls WHERE site = ?", (site,))
+    age = "never answered so far" if row["ok_at"] is None else f"last answered in full {age_s(row['ok_at']):.0f} s ago"
+    hint = f"{site} {age}: what it didn't say is as it was; campaign status  again, or on the site's login node"
+    return Problem(f"{site}: {error}", hint=hint)
 
 
 def _adopted(ledger: Ledger, jobs: Sequence[Row], answers: Answers, site: Site) -> list[Row]:
@@ -241,7 +241,9 @@ def _change(job: Row, found: JobReport) -> Change:
         values["over_since"] = now()
     ended = outcome.settle(job, found, state, fail_class, RECORD_GRACE_S)
     if ended is None:
-        return _key(job), values, {}
+        # over for Slurm, and its record is waited for: it did begin
+        begun = {"state": "running"} if job["state"] == "queued" else {}
+        return _key(job), values | begun, begun
     job_values, run_values = ended
     return _key(job), values | job_values, run_values
 

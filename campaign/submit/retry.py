@@ -20,7 +20,7 @@ from campaign.plan.walltime import Estimate, Pilots, estimate
 from campaign.slurm.durations import format_duration
 from campaign.submit import states
 from campaign.submit.ledger import Ledger
-from campaign.submit.outcome import run_dir
+from campaign.submit.outcome import INFRASTRUCTURE, SUSPECT, run_dir
 from campaign.submit.pilots import pilots
 from campaign.submit.progress import progress
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from campaign.project import Project
     from campaign.site import Site
 
-INFRASTRUCTURE = frozenset({"node", "fabric", "preempted"})
-ELSEWHERE = frozenset({"node", "fabric"})
-"""Failures after which the next attempt avoids the suspect nodes."""
 SUSPECT_FOR_H = 24
 MOST_AVOIDED = 8
 """Suspect nodes of a site that are kept out at once, the newest first: a long list would keep jobs from starting."""
@@ -216,7 +213,7 @@ def limit_s(site: Site, run: PlannedRun) -> float:
 
 def suspects(ledger: Ledger, site: str) -> list[str]:
     """Nodes of a site that a failure of the last day points to, the newest first, at most `MOST_AVOIDED`."""
-    marks = ", ".join(f"'{name}'" for name in sorted(ELSEWHERE))
+    marks = ", ".join(f"'{name}'" for name in sorted(SUSPECT))
     rows = ledger.query(
         f"SELECT failed_nodes FROM jobs WHERE site = ? AND fail_class IN ({marks}) AND failed_nodes IS NOT NULL "
         "AND julianday('now') - julianday(coalesce(over_since, state_seen_at, intent_at)) < ? "

@@ -12,6 +12,7 @@ from sqlite3 import Row
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import CampaignError, Problem
+from campaign.slurm.durations import format_duration
 from campaign.submit import states
 from campaign.submit.batch import Batch, Item, make_batches, tidy, write_specs
 from campaign.submit.executors import Refused, Uncertain, sbatch, script_text, start_local_queue
@@ -43,7 +44,7 @@ class Sender:
     report: SubmitReport
     note: Note
     caps: Caps = NO_CAPS
-    _met: list[Problem] = field(default_factory=list)
+    met: list[Problem] = field(default_factory=list)
     """Limits that the last look met: earlier looks at the same runs are overtaken by it."""
 
     def queue(self, rows: Sequence[Row]) -> bool:
@@ -60,14 +61,14 @@ class Sender:
                 quicker = True
                 continue
             waiting = self._send(batch, waiting)
-        self.report.limited.extend(self._met)
+        self.report.limited.extend(self.met)
         return quicker
 
     def batches(self, items: Iterable[Item]) -> list[Batch]:
         """The items as batches, no more jobs than the limits leave room for."""
         limits = job_limits(self.project.config, self.ledger, self.site, self.caps)
-        kept, self._met = fit(items, limits)
-        if self._met:
+        kept, self.met = fit(items, limits)
+        if self.met:
             self.report.full_sites.add(self.site.name)
         return make_batches(self.project, self.site, kept)
 
@@ -120,9 +121,19 @@ class Sender:
             self.note(f"{self.site.name}: too few nodes without the suspects, so they are allowed again")
             rows = self.ledger.run_rows(item.run.run_id for _, item in batch.placed())
             return [*self.batches(next_items(self.ledger, rows, avoid=False)), *waiting]
-        self.report.refused.extend(problems)
+        self.report.refused.extend(self._with_walltime(batch, problem) for problem in problems)
         self.report.not_again.update(item.run.run_id for _, item in batch.placed())
         return waiting
+
+    def _with_walltime(self, batch: Batch, problem: Problem) -> Problem:
+        """A refusal of attempts that asked for another walltime than planned says so, and how to ask for a third."""
+        ids = [item.run.run_id for _, item in batch.placed()]
+        longer = [row["run_id"] for row in self.ledger.run_rows(ids) if row["walltime_s"] is not None]
+        if not longer:
+            return problem
+        asked = f"they ask for {format_duration(batch.walltime_s)}"
+        command = f"campaign retry --run {longer[0]} --walltime TIME"
+        return dataclasses.replace(problem, hint=f"{asked}: {command}  asks for another; or {problem.hint}")
 
     def _narrowed(self, batch: Batch) -> list[Batch]:
         """What to try in place of a batch that met a limit nobody had written down: what accounting says fits, else
@@ -134,7 +145,7 @@ class Sender:
             if sum(len(other.elements) for other in smaller) < tried:
                 return smaller
         message = f"{self.site.name}: a submit limit that nobody wrote down was met with {number(tried, 'job')}"
-        kept, self._met = fit(items, [Limit(tried // 2, 0, Problem(message))])
+        kept, self.met = fit(items, [Limit(tried // 2, 0, Problem(message))])
         return make_batches(self.project, self.site, kept)
 
 

@@ -149,12 +149,20 @@ def update_jobs(ledger: Ledger, changes: Iterable[Change], seen: Iterable[Row] =
 def plan_again(ledger: Ledger, run_ids: Iterable[str], *, walltimes: Mapping[str, int] | None = None) -> int:
     """Runs that ended without success become planned; the next submission is a new attempt. Gives how many.
 
-    `walltimes`: seconds that the next attempts of some of them get, in place of what was planned. Why the old attempt
-    ended stays with its job and its record.
+    `walltimes`: seconds that the next attempts of some of them get, in place of what was planned; also of those that
+    are planned again already. Why the old attempt ended stays with its job and its record.
     """
     moment = now()
     with ledger.transaction() as db:
-        return sum(
+        again = sum(
+            db.execute(
+                "UPDATE runs SET walltime_s = ?, changed = ? WHERE run_id = ? AND state = 'planned' AND "
+                "EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id)",
+                (walltime_s, moment, run_id),
+            ).rowcount
+            for run_id, walltime_s in (walltimes or {}).items()
+        )
+        return again + sum(
             db.execute(
                 "UPDATE runs SET state = 'planned', superseded_by = NULL, fail_class = NULL, reason = NULL, "
                 "valid = NULL, why_invalid = NULL, walltime_s = coalesce(?, walltime_s), changed = ? "

@@ -151,8 +151,11 @@ def _affordable(
     return [place for place in cut_down if place.rows]
 
 
-def preview(project: Project, ledger: Ledger, run_ids: Iterable[str], caps: Caps = NO_CAPS) -> list[dict[str, str]]:
-    """The scripts that `submit` would send now for `run_ids`: {site, tag, text} each; local queues have none."""
+def preview(
+    project: Project, ledger: Ledger, run_ids: Iterable[str], caps: Caps = NO_CAPS
+) -> tuple[list[dict[str, str]], SubmitReport]:
+    """The scripts that `submit` would send now for `run_ids`, {site, tag, text} each (local queues have none), and what
+    it would say of the other runs."""
     report = SubmitReport()
     rows = _submittable(project, ledger, run_ids, report, caps)
     scripts = []
@@ -163,7 +166,8 @@ def preview(project: Project, ledger: Ledger, run_ids: Iterable[str], caps: Caps
             local = site.scheduler.kind == "local"
             text = f"# local queue: {batch.submit_dir}" if local else script_text(batch, site)
             scripts.append({"site": name, "tag": batch.tag, "text": text})
-    return scripts
+        report.limited.extend(sender.met)
+    return scripts, report
 
 
 def _submittable(

@@ -74,6 +74,17 @@ def test_the_systemd_service(project: Path, home: Path, cli: Cli) -> None:
     assert names[0].removesuffix(".service") == names[1].removesuffix(".timer")
 
 
+def test_what_the_shell_knows_of_sites_is_carried(project: Path, cli: Cli) -> None:
+    env = {
+        "CAMPAIGN_SLURM_CONF_VEGA": "/etc/vega/slurm.conf",
+        "CAMPAIGN_ACCOUNT": "mine",
+        "CAMPAIGN_PROJECT": str(project),
+    }
+    command = cli("timer", "--json", env=env, code=0).json()["data"]["command"]
+    assert command[:3] == ["env", "CAMPAIGN_ACCOUNT=mine", "CAMPAIGN_SLURM_CONF_VEGA=/etc/vega/slurm.conf"]
+    assert not any(word.startswith("CAMPAIGN_PROJECT=") for word in command)
+
+
 @pytest.mark.parametrize(
     ("every", "when"), [("1m", "*/1 * * * *"), ("60m", "0 * * * *"), ("1h", "0 * * * *"), ("12h", "0 */12 * * *")]
 )

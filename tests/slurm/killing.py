@@ -194,7 +194,7 @@ class Sandbox:
         project = Project(self.root)
         plan = build_plan(project, [self.cluster.name], list(STUDIES))
         save_plan(project, plan)
-        with Ledger.open(project.ledger_path) as ledger:
+        with Ledger.open(project.ledger_path, new=True) as ledger:
             ledger.add_plan(plan)
         self.runs = tuple(run.run_id for run in plan.runs if run.can_run)
         assert len(self.runs) == sum(int(study["repeats"]) for study in STUDIES.values()), plan

@@ -42,7 +42,7 @@ def planned(cluster: Cluster, folder: Path, **more: Any) -> tuple[Project, Batch
     project = Project(folder)
     plan = build_plan(project, [cluster.name], ["t"])
     save_plan(project, plan)
-    ledger = Ledger.open(project.ledger_path)
+    ledger = Ledger.open(project.ledger_path, new=True)
     ledger.add_plan(plan)
     site = project.load_site(cluster.name)
     (batch,) = make_batches(project, site, [Item(run, 1) for run in plan.runs])

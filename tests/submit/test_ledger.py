@@ -190,3 +190,29 @@ def test_params_are_json_that_sql_can_ask(tmp_path: Path) -> None:
             select_runs(ledger, Selection(sites=("heer",)))
         with pytest.raises(BadInput):
             select_runs(ledger, Selection(where="1=1); DROP TABLE runs; SELECT (1"))
+
+
+@pytest.mark.parametrize("left", ["nothing", "empty file", "folder"])
+def test_a_lost_ledger_is_no_new_one(tmp_path: Path, left: str) -> None:
+    """Plans lie beside it: to begin anew would forget its jobs."""
+    path = tmp_path / ".campaign" / "ledger.sqlite"
+    (tmp_path / ".campaign" / "plans").mkdir(parents=True)
+    (tmp_path / ".campaign" / "plans" / "0123456789ab.json").write_text("{}")
+    if left == "empty file":
+        path.touch()
+    elif left == "folder":
+        path.mkdir()
+    for write in (True, False):
+        with pytest.raises(BadInput, match="the ledger is gone, though 1 plan lies beside it") as caught:
+            Ledger.open(path, write=write)
+        assert "campaign rebuild" in str(caught.value.problems[0].hint)
+    if left != "folder":
+        with Ledger.open(path, new=True) as ledger:
+            assert ledger.states([]) == {}
+
+
+def test_a_ledger_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.mkdir()
+    with pytest.raises(BadInput, match="the ledger can't be used: unable to open"):
+        Ledger.open(path)

@@ -191,7 +191,7 @@ def test_a_timed_out_job_waits_for_a_record_that_is_being_written(ledger: Ledger
 
     queue(ledger)
     write(ledger, "claim.a1", tag=TAG, job="7_0", host="n1", pid=1)
-    assert look(ledger, "", sacct_row("TIMEOUT", ended=now()[:19])) == "queued"
+    assert look(ledger, "", sacct_row("TIMEOUT", ended=now()[:19])) == "running"
     assert look(ledger, "", sacct_row("TIMEOUT")) == "timeout"
 
 

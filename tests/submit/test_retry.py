@@ -208,3 +208,11 @@ def test_a_plan_with_another_walltime_has_the_last_word(ledger: Ledger) -> None:
     assert ledger.run_rows([RUN])[0]["walltime_s"] == 1200  # planned again as it was
     ledger.add_plan(make_plan("p3", run.with_walltime(1800)))
     assert ledger.run_rows([RUN])[0]["walltime_s"] is None
+
+
+def test_another_walltime_for_a_run_that_is_planned_again_already(ledger: Ledger) -> None:
+    assert states.plan_again(ledger, [RUN], walltimes={RUN: 1200}) == 0  # never tried: the plan says how long
+    attempt(ledger, "timeout")
+    assert states.plan_again(ledger, [RUN], walltimes={RUN: 1200}) == 1
+    assert states.plan_again(ledger, [RUN], walltimes={RUN: 900}) == 1
+    assert ledger.run_rows([RUN])[0]["walltime_s"] == 900
