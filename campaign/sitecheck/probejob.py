@@ -25,6 +25,7 @@ from campaign.site import Site
 from campaign.slurm import commands
 from campaign.slurm.nodelist import expand
 from campaign.slurm.queries import JobReport, classify_refusal
+from campaign.slurm.states import FINAL, run_state
 from campaign.vendors import VENDORS
 
 MINUTES = 5
@@ -234,7 +235,9 @@ def queued(site: str, pending: Pending) -> JobReport | commands.Answer | None:
     reports = commands.squeue(site, [commands.user_name()])
     if isinstance(reports, commands.Answer):
         return reports
-    return next((report for report in reports if report.job_id == pending.job_id), None)
+    # the controller remembers a job for a while after its end
+    alive = (report for report in reports if run_state(report.slurm_state)[0] not in FINAL)
+    return next((report for report in alive if report.job_id == pending.job_id), None)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
