@@ -27,6 +27,9 @@ STEP_INPUTS = re.compile(
     r"|SRUN_CPUS_PER_TASK|SRUN_EXPORT_ENV"
 )
 
+CONTROLLER_AWAY = re.compile(r"Unable to contact slurm controller|Socket timed out on send/recv|Connection refused")
+"""What srun says when no step was made because slurmctld is being restarted."""
+
 
 def cpus_per_node(environ: Mapping[str, str]) -> int | None:
     """CPUs that the job has on each of its nodes, the smallest count: from `SLURM_JOB_CPUS_PER_NODE` (`48(x3),24`)."""
@@ -82,16 +85,20 @@ class Launcher:
             TOKEN_VARIABLE: spec.token,
             START_VARIABLE: str(start_timeout_s),
         }
+        if spec.scheduler == "slurm":
+            self._commands = [(srun_argv(spec, os.environ, sys.executable), step_env(os.environ) | shared)]
+        else:
+            self._commands = [
+                ([sys.executable, *AGENT], dict(os.environ) | shared | {NODE_VARIABLE: str(node)})
+                for node in range(spec.nodes)
+            ]
+        self.output = -1
+        self._start()
+
+    def _start(self) -> None:
         self.output, write_end = os.pipe()
         os.set_blocking(self.output, False)
         try:
-            if spec.scheduler == "slurm":
-                commands = [(srun_argv(spec, os.environ, sys.executable), step_env(os.environ) | shared)]
-            else:
-                commands = [
-                    ([sys.executable, *AGENT], dict(os.environ) | shared | {NODE_VARIABLE: str(node)})
-                    for node in range(spec.nodes)
-                ]
             self._processes = [
                 subprocess.Popen(
                     argv,
@@ -101,10 +108,22 @@ class Launcher:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-                for argv, env in commands
+                for argv, env in self._commands
             ]
         finally:
             os.close(write_end)
+
+    def again(self) -> None:
+        """Start them once more, after all have ended; `output` is another one then."""
+        os.close(self.output)
+        self.lines.clear()
+        self._open = ""
+        self._start()
+
+    @property
+    def controller_away(self) -> bool:
+        """True when srun says that it reached no controller: nothing was started, and later it may be."""
+        return any(CONTROLLER_AWAY.search(line) for line in self.lines)
 
     @property
     def pids(self) -> list[int]:

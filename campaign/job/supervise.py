@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -320,9 +321,21 @@ class Supervisor:
     def _on_launcher_ended(self, now: float) -> None:
         self._launcher_ended_at = self._launcher_ended_at or now
         if now - self._launcher_ended_at > LAUNCHER_S and not self._over():
+            if not self.nodes.known and self._launcher.controller_away:
+                self._launch_again()  # until the start timeout
+                return
             said = [line for line in self._launcher.lines if line.strip()][-3:]
             reason = self._not_up("the step of the agents ended") + (f": {' | '.join(said)}" if said else "")
             self._stop(Stop("node", reason, scheduler_class(self._launcher.lines) or "node"))
+
+    def _launch_again(self) -> None:
+        """The controller was away when the step was to be made: no fault of this run or its nodes."""
+        self._log("the step is tried again: the controller couldn't be reached")
+        with contextlib.suppress(KeyError):
+            self._hub.selector.unregister(self._launcher.output)
+        self._launcher.again()
+        self._hub.selector.register(self._launcher.output, selectors.EVENT_READ, "launcher")
+        self._launcher_ended_at = None
 
     def _not_up(self, what: str) -> str:
         absent = self.nodes.absent() or self.nodes.missing()

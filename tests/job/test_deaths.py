@@ -118,3 +118,27 @@ def test_no_process_of_a_killed_run_stays(site: Site, what: str) -> None:
     wait_for(lambda: not list(marked(f"CAMPAIGN_RANK_DIR={marker}")))
     if what == "agent":
         assert running.wait().state == ("failed", "node")
+
+
+def test_a_controller_that_is_away_when_the_step_is_made(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """srun reaches no controller: neither the run's fault nor its node's. The step is tried again."""
+    srun = tmp_path / "srun"
+    srun.write_text(
+        "#!/bin/sh\n"
+        f"if [ ! -e {tmp_path}/tried ]; then\n"
+        f"  touch {tmp_path}/tried\n"
+        "  echo 'srun: error: Unable to confirm allocation for job 7: Unable to contact slurm controller (connect "
+        "failure)' >&2\n"
+        "  exit 1\n"
+        "fi\n"
+        'while [ "${1#--}" != "$1" ]; do shift; done\n'
+        'SLURM_NODEID=0 SLURM_PROCID=0 exec "$@"\n'
+    )
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    ended = site.run(site.spec(site.script("print('ran')"), scheduler="slurm"))
+    assert ended.state == ("done", None), ended.log
+    assert "the step is tried again" in ended.log
+    assert ended.console().count("ran") == 1
