@@ -61,10 +61,12 @@ class Network:
         """The host's end of a node's link."""
         return f"{PREFIX}{self.number}-{cluster}{node}"
 
-    def connect(self, links: Iterable[tuple[str, int]]) -> None:
+    def connect(self, ends: Iterable[tuple[str, int]]) -> None:
         """Give the network namespace of each (veth name, pid) an interface ib0 on the bridge."""
-        commands = []
-        for veth, pid in links:
+        left, commands = links(), []
+        for veth, pid in ends:
+            if veth in left:
+                _ip("link", "del", veth)  # of a node that was killed just now: the kernel removes it in its own time
             commands.append(f"link add {veth} type veth peer name {INTERFACE} netns {pid}")
             commands.append(f"link set {veth} master {self.bridge} up")
         ip_batch(commands)
