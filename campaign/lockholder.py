@@ -10,8 +10,18 @@ import socket
 import struct
 from pathlib import Path
 
+from campaign.errors import NotNow, Problem
+
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock of 64-bit Linux: type, whence, start, len, pid."""
+
+
+def busy_ledger(path: Path, error: Exception) -> NotNow | None:
+    """What is said when SQLite's error means that another process writes the ledger; None: it means something else."""
+    if "locked" not in str(error) and "busy" not in str(error):
+        return None
+    who = holder(path) or "another campaign command"
+    return NotNow(Problem(f"{who} is writing the ledger", str(path), hint="the same command again, later"))
 
 
 def holder(path: Path) -> str | None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -125,7 +125,7 @@ def flags(function: F) -> F:
         context = Context(command, project_dir, store_path, account, as_json, quiet, verbose)
         _run(context, functools.partial(function, context, *args, **kwargs))
 
-    return wrapper  # type: ignore[return-value]
+    return cast(F, wrapper)
 
 
 def _run(context: Context, body: Callable[[], Any]) -> None:
@@ -208,7 +208,7 @@ def selection_flags(function: F) -> F:
 
         return function(*args, selection=Selection(plan_id, names, studies, runs, where), **kwargs)
 
-    return wrapper  # type: ignore[return-value]
+    return cast(F, wrapper)
 
 
 def cap_flags(function: F) -> F:
@@ -228,7 +228,7 @@ def cap_flags(function: F) -> F:
         )
         return function(*args, caps=Caps(max_queued, max_gpu_hours), **kwargs)
 
-    return wrapper  # type: ignore[return-value]
+    return cast(F, wrapper)
 
 
 def require(condition: bool, problem: Problem | str) -> None:

@@ -66,9 +66,9 @@ def _standalone(project: Project, ledger: Ledger, row: Row) -> str:
 
 def _sent(project: Project, ledger: Ledger, row: Row) -> str:
     """The script of the next attempt at this run alone, as `submit` would make it."""
+    from campaign.submit.attempts import next_items
     from campaign.submit.batch import make_batches
     from campaign.submit.executors import script_text
-    from campaign.submit.sending import next_items
 
     site = project.load_site(row["site"])
     if site.local:

@@ -250,6 +250,8 @@ _REFUSAL = re.compile(
 )
 
 
+_CLOSED = re.compile(r"Required partition not available \(inactive or drain\)")
+
 _NO_CLUSTER = re.compile(
     r"Could not establish a configuration source|Unable to process configuration file|failed to fetch config|"
     r"DNS SRV lookup failed|cannot stat file|: command not found"
@@ -262,8 +264,8 @@ def no_cluster_here(stderr: str) -> bool:
 
 
 def classify_refusal(stderr: str) -> str:
-    """Why sbatch failed: `limit` (later will do), `refused` (it says itself that nothing was queued), `no cluster` (no
-    controller was asked), else `uncertain`.
+    """Why sbatch failed: `limit` (fewer, or later, will do), `closed` (the partition takes no jobs now), `refused` (it
+    says itself that nothing was queued), `no cluster` (no controller was asked), else `uncertain`.
 
     "job submit limit, user's size and/or time limits" names several causes at once, so only a limit's own name counts
     where one is given.
@@ -277,4 +279,6 @@ def classify_refusal(stderr: str) -> str:
         return "limit" if any(_LIMIT.search(name) for name in names) else "refused"
     if _LIMIT.search(stderr):
         return "limit"
+    if _CLOSED.search(stderr):
+        return "closed"
     return "refused" if _REFUSAL.search(stderr) else "uncertain"

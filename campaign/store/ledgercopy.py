@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from campaign.errors import BadInput, NotNow, Problem
-from campaign.lockholder import holder
+from campaign.errors import BadInput, Problem
+from campaign.lockholder import busy_ledger
 from campaign.store.migrate import fact, set_fact
 
 if TYPE_CHECKING:
@@ -126,11 +126,9 @@ def open_ledger(ledger: Path, wait_s: float = 20.0) -> Iterator[sqlite3.Connecti
         with contextlib.closing(_connect(ledger, wait_s)) as db:
             yield db if _check_schema(db, ledger) else None
     except sqlite3.OperationalError as error:
-        if "locked" in str(error) or "busy" in str(error):
-            who = holder(ledger) or "another campaign command"
-            raise NotNow(
-                Problem(f"{who} is writing the ledger", str(ledger), hint="the same command again, later")
-            ) from error
+        busy = busy_ledger(ledger, error)
+        if busy is not None:
+            raise busy from error
         raise BadInput(Problem(f"the ledger can't be read: {error}", str(ledger))) from error
     except sqlite3.DatabaseError as error:
         raise BadInput(Problem(f"not a ledger, or damaged: {error}", str(ledger))) from error

@@ -59,12 +59,14 @@ class Answers:
         return job["cluster"] in (None, self.cluster)
 
     def knows_array(self, job: Row) -> bool:
-        """True when some element of the job's array is known."""
-        return job["job_id"] in self._job_ids
+        """True when some element of the job's array is known: after a crash a controller hands out its id again, to a
+        job of another name."""
+        return (job["job_id"], job["tag"]) in self._arrays
 
     @functools.cached_property
-    def _job_ids(self) -> set[str]:
-        return {report.job_id for reports in (self.queued, self.accounted) for report in (reports or {}).values()}
+    def _arrays(self) -> set[tuple[str, str]]:
+        known = (reports.values() for reports in (self.queued, self.accounted) if reports is not None)
+        return {(report.job_id, report.name) for reports in known for report in reports}
 
     @functools.cached_property
     def cluster(self) -> str | None:

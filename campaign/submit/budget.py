@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from sqlite3 import Row
 from typing import TYPE_CHECKING
 
 from campaign.errors import Problem
@@ -66,10 +64,3 @@ def over_cap(config: Config, state: Budget, wanted_gpu_h: float) -> Problem | No
 def still_to_run(runs: Iterable[PlannedRun], states: dict[str, str]) -> list[PlannedRun]:
     """Runs of a plan that can run and are neither done nor on their way. `states`: of runs that the ledger knows."""
     return [run for run in runs if run.can_run and states.get(run.run_id, "planned") == "planned"]
-
-
-def gpu_h_of(row: Row) -> float:
-    """The price of the next attempt at a run, from its ledger row."""
-    spec = json.loads(row["spec"])
-    planned_s = float(spec["walltime_s"])
-    return float(spec["price"]["gpu_h"] or 0.0) * float(row["walltime_s"] or planned_s) / planned_s

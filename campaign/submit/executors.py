@@ -35,13 +35,14 @@ QUEUE_START_S = 60
 class Refused(CampaignError):
     """sbatch said no, or couldn't ask; nothing was queued.
 
-    `limit` is True where later (or elsewhere) will do, `nowhere` where this machine belongs to no cluster.
+    `limit` is True where later (or elsewhere) will do; `whole_site` where it would of a single job, too, so that a
+    smaller array is no help: this machine belongs to no cluster, or the partition takes no jobs now.
     """
 
-    def __init__(self, problem: Problem, *, limit: bool, nowhere: bool = False) -> None:
+    def __init__(self, problem: Problem, *, limit: bool, whole_site: bool = False) -> None:
         super().__init__(problem)
         self.limit = limit
-        self.nowhere = nowhere
+        self.whole_site = whole_site
 
 
 class Uncertain(CampaignError):
@@ -75,6 +76,7 @@ class SlurmExecutor(submitit.SlurmExecutor):
         deadline = ["timeout", "-k", "5", str(SBATCH_TIMEOUT_S)]
         return ["env", *unset, *extra, *deadline, "sbatch", "--parsable", str(submission_file_path)]
 
+    # submitit's is a static method; ours keeps what it has found, should anything fail afterwards
     def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
         """Job id from `sbatch --parsable`: `1234` or `1234;cluster`, after any lines that a site's filter prints."""
         text = string.decode() if isinstance(string, bytes) else string
@@ -198,10 +200,13 @@ def _explain(error: Exception, batch: Batch, site: Site, *, sent: bool) -> Campa
     if code == MISSING or kind == "no cluster":
         return Refused(Problem(f"{command}: this is no login node of {site.name}: {text or 'no sbatch here'}",
                                hint="submit on a login node of the site; `campaign doctor` says what is here"),
-                       limit=True, nowhere=True)  # fmt: skip
+                       limit=True, whole_site=True)  # fmt: skip
     if kind == "uncertain":
         return Uncertain(Problem(f"{command}: no clear answer: {text or f'exit {code}'}",
                                  hint="campaign submit  (looks the tag up first)"))  # fmt: skip
+    if kind == "closed":
+        later = Problem(f"{command} was refused: {text}", hint="campaign submit  again when the partition is open")
+        return Refused(later, limit=True, whole_site=True)
     hint = (
         "the rest stays planned: `campaign submit` again when jobs have ended"
         if kind == "limit"

@@ -81,36 +81,41 @@ def follow(
     Interrupting it loses nothing: jobs go on, and the same call picks them up.
     """
     warned: set[str] = set()
-    total = SubmitReport()
+    total, report = SubmitReport(), SubmitReport()
     full: dict[str, tuple[float, int]] = {}
     away: dict[str, float] = {}
     view = overview(ledger, run_ids)
+    seen: tuple[int, int] | None = None
+    again_at = 0.0
     while True:
         for warning in refresh(project, ledger).warnings:
             if warning.message not in warned:
                 warned.add(warning.message)
                 warn(warning)
+        view = overview(ledger, run_ids)
         ended = view.total - view.active - view.count("planned")
         waiting = {site for site, (until, was) in full.items() if time.monotonic() < until and ended == was}
-        wanted = [run_id for run_id in run_ids if run_id not in total.not_again]
         # a controller that is away is asked again now and then, as long as others run
         silent = {site for site, until in away.items() if time.monotonic() < until}
-        try:
-            with turn(project.ledger_path, "run", note=note, wait_s=OTHERS_S):
-                retry_by_class(project, ledger, run_ids, note)
-                report = submit(project, ledger, wanted, note=note, skip=waiting | silent, caps=caps)
-        except NotNow as error:
-            # what runs is followed all the same; another command that queues may queue ours, too
-            report = SubmitReport(uncertain=list(error.problems))
-            taken = True
-        else:
-            taken = False
-        full.update({site: (time.monotonic() + LIMIT_PAUSE_S, ended) for site in report.full_sites})
-        away.update({site: time.monotonic() + LIMIT_PAUSE_S for site in report.away})
-        if silent:
-            report.uncertain = report.uncertain or total.uncertain
-        _remember(total, report)
-        view = overview(ledger, run_ids)
+        taken = False
+        # nothing can be queued or planned again before a run has ended or was planned, or the next look at limits
+        if seen != (ended, view.count("planned")) or time.monotonic() >= again_at:
+            wanted = [run_id for run_id in run_ids if run_id not in total.not_again]
+            try:
+                with turn(project.ledger_path, "run", note=note, wait_s=OTHERS_S):
+                    retry_by_class(project, ledger, run_ids, note)
+                    report = submit(project, ledger, wanted, note=note, skip=waiting | silent, caps=caps)
+            except NotNow as error:
+                # what runs is followed all the same; another command that queues may queue ours, too
+                report, taken = SubmitReport(uncertain=list(error.problems)), True
+            full.update({site: (time.monotonic() + LIMIT_PAUSE_S, ended) for site in report.full_sites})
+            away.update({site: time.monotonic() + LIMIT_PAUSE_S for site in report.away})
+            if silent:
+                report.uncertain = report.uncertain or total.uncertain
+            _remember(total, report)
+            view = overview(ledger, run_ids)
+            seen = None if taken else (ended, view.count("planned"))
+            again_at = time.monotonic() + LIMIT_PAUSE_S
         show(view)
         if not (view.active or report.queued or waiting or taken):
             return total

@@ -16,8 +16,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from campaign.errors import BadInput, NotNow, Problem
-from campaign.lockholder import holder
+from campaign.errors import BadInput, Problem
+from campaign.lockholder import busy_ledger
 from campaign.plan.model import Plan, PlannedRun
 from campaign.plan.progress import Progress, counted, silent
 
@@ -200,7 +200,8 @@ class Ledger:
         states: dict[str, str] = {}
         for part in _chunks(list(run_ids)):
             marks = ",".join("?" * len(part))
-            states.update(self.query(f"SELECT run_id, state FROM runs WHERE run_id IN ({marks})", part))  # type: ignore[arg-type]
+            rows = self.query(f"SELECT run_id, state FROM runs WHERE run_id IN ({marks})", part)
+            states.update((row["run_id"], row["state"]) for row in rows)
         return states
 
     @staticmethod
@@ -246,11 +247,9 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if "locked" in str(error) or "busy" in str(error):
-            who = holder(path) or "another campaign command"
-            raise NotNow(
-                Problem(f"{who} is writing the ledger", str(path), hint="the same command again, later")
-            ) from error
+        busy = busy_ledger(path, error)
+        if busy is not None:
+            raise busy from error
         raise BadInput(Problem(f"the ledger can't be used: {error}", str(path), hint=_hint(str(error)))) from error
     except sqlite3.DatabaseError as error:
         raise BadInput(

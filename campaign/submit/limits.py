@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from sqlite3 import Row
 from typing import TYPE_CHECKING
 
 from campaign.errors import Problem
-from campaign.submit.budget import Budget, budget, gpu_h_of
-from campaign.submit.order import elements, rows_by_use
+from campaign.submit.budget import Budget, budget
+from campaign.submit.order import elements
 from campaign.words import amount
 from campaign.words import count as number
 
@@ -131,27 +130,26 @@ def _own(config: Config, caps: Caps, everywhere: int) -> Iterator[Limit]:
 
 
 def within_cap(
-    config: Config, ledger: Ledger, rows: Sequence[Row], caps: Caps = NO_CAPS
-) -> tuple[list[Row], Problem | None]:
-    """The rows, the most useful first, that the cap on GPU-hours leaves room for; what is said when that isn't all.
+    config: Config, ledger: Ledger, items: Sequence[Item], caps: Caps = NO_CAPS
+) -> tuple[list[Item], Problem | None]:
+    """The items that the cap on GPU-hours leaves room for, the most useful first; what is said when that isn't all.
 
     The tighter one of `caps.gpu_hours` and `--max-gpu-hours` holds. Every run counts with its whole walltime until it
     has ended; what it didn't use is room again then.
     """
-    both = [cap for cap in (config.caps.gpu_hours, caps.gpu_hours) if cap is not None]
-    if not both or not rows:
-        return list(rows), None
-    cap = min(both)
+    cap = min_cap(config, caps)
+    if cap is None or not items:
+        return list(items), None
     state = budget(config, ledger, cap=cap)
-    kept = _fitting(rows_by_use(rows), state)
-    if len(kept) == len(rows):
-        return list(rows), None
+    kept = _affordable(items, state)
+    if len(kept) == len(items):
+        return kept, None
     own = cap != config.caps.gpu_hours
     whose = "--max-gpu-hours" if own else "the project's cap"
     message = (
         f"{whose} of {amount(cap)} GPU-h leaves room for {amount(state.left_gpu_h or 0.0)} "
         f"({amount(state.spent_gpu_h)} spent, {amount(state.committed_gpu_h)} queued or running): "
-        f"{_stay(len(rows) - len(kept), 'run')} planned"
+        f"{_stay(len(items) - len(kept), 'run')} planned"
     )
     hint = "raise the cap, or shorten walltimes and plan again; what running jobs leave unused is room again later"
     if own:
@@ -159,12 +157,17 @@ def within_cap(
     return kept, config.problem(("caps", "gpu_hours"), message, hint=hint)
 
 
-def _fitting(rows: Sequence[Row], state: Budget) -> list[Row]:
+def min_cap(config: Config, caps: Caps) -> float | None:
+    """The cap on GPU-hours that holds; None: there is none."""
+    return min((cap for cap in (config.caps.gpu_hours, caps.gpu_hours) if cap is not None), default=None)
+
+
+def _affordable(items: Sequence[Item], state: Budget) -> list[Item]:
     left = state.left_gpu_h or 0.0
-    kept = []
-    for row in rows:
-        left -= gpu_h_of(row)
+    kept: list[Item] = []
+    for element in elements(items):
+        left -= sum(item.run.price.gpu_h or 0.0 for item in element)
         if left < -ROUNDING_GPU_H:
             break
-        kept.append(row)
+        kept.extend(element)
     return kept

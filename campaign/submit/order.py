@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from sqlite3 import Row
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,20 +29,6 @@ def elements(items: Iterable[Item]) -> list[Element]:
     found = [*single, *(tuple(ladder) for ladder in ladders.values())]
     base = _base_sizes(found)
     return sorted(found, key=lambda element: min(_use(item.run, base) for item in element))
-
-
-def rows_by_use(rows: Sequence[Row]) -> list[Row]:
-    """Ledger rows of runs in the same order; a `baseline` that names a point counts for nothing here."""
-    sizes: dict[tuple[str, str, str], int] = {}
-    for row in rows:
-        curve = row["site"], row["study"], row["series"]
-        sizes[curve] = min(row["world_size"], sizes.get(curve, row["world_size"]))
-
-    def use(row: Row) -> tuple[bool, int, int]:
-        base = row["repeat"] <= 1 and row["world_size"] == sizes[row["site"], row["study"], row["series"]]
-        return not base, row["world_size"], row["ord"]
-
-    return sorted(rows, key=use)
 
 
 def _use(run: PlannedRun, base: dict[tuple[str, str, str], int]) -> tuple[bool, int, int]:

@@ -153,9 +153,8 @@ def _words(choice: Decision) -> str:
 def _broken(ledger: Ledger) -> dict[str, int]:
     """Attempts that infrastructure broke, by run."""
     marks = ", ".join(f"'{name}'" for name in sorted(INFRASTRUCTURE))
-    return dict(
-        ledger.query(f"SELECT run_id, count(DISTINCT attempt) FROM jobs WHERE fail_class IN ({marks}) GROUP BY 1")  # type: ignore[arg-type]
-    )
+    sql = f"SELECT run_id, count(DISTINCT attempt) AS n FROM jobs WHERE fail_class IN ({marks}) GROUP BY 1"
+    return {row["run_id"]: int(row["n"]) for row in ledger.query(sql)}
 
 
 def _ended(row: Row, broken: int, site: Site, look: Pilots) -> Ended:

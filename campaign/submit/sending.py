@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from campaign.errors import CampaignError, Problem
 from campaign.slurm.durations import format_duration
 from campaign.submit import states
+from campaign.submit.attempts import next_items
 from campaign.submit.batch import Batch, Item, make_batches, tidy, write_specs
 from campaign.submit.executors import Refused, Uncertain, sbatch, script_text, start_local_queue
 from campaign.submit.learned import learn_limit
@@ -21,7 +22,6 @@ from campaign.submit.ledger import Ledger
 from campaign.submit.limits import NO_CAPS, Caps, Limit, fit, job_limits
 from campaign.submit.origin import note_origin, provenance
 from campaign.submit.report import SubmitReport
-from campaign.submit.retry import suspects
 from campaign.words import amount
 from campaign.words import count as number
 
@@ -113,7 +113,7 @@ class Sender:
         """What is sent next after a refusal."""
         if isinstance(error, Refused) and error.limit:
             self.report.full_sites.add(self.site.name)
-            if error.nowhere or len(batch.elements) == 1:
+            if error.whole_site or len(batch.elements) == 1:
                 self.report.limited.extend(problems)
                 return []
             return self._narrowed(batch)
@@ -147,36 +147,6 @@ class Sender:
         message = f"{self.site.name}: a submit limit that nobody wrote down was met with {number(tried, 'job')}"
         kept, self.met = fit(items, [Limit(tried // 2, 0, Problem(message))])
         return make_batches(self.project, self.site, kept)
-
-
-def _planned_as(row: Row, item: Item, avoid: Sequence[str]) -> Item:
-    """The item as this attempt needs it: another walltime after a time limit, other nodes after a broken one."""
-    run = item.run if row["walltime_s"] is None else item.run.with_walltime(row["walltime_s"])
-    if not avoid:
-        return dataclasses.replace(item, run=run)
-    exclude = ",".join([*([run.exclude] if run.exclude else []), *avoid])
-    return dataclasses.replace(item, run=dataclasses.replace(run, exclude=exclude), avoid=tuple(avoid))
-
-
-def next_items(ledger: Ledger, rows: Sequence[Row], *, avoid: bool = True) -> list[Item]:
-    """The next attempt at each of these runs. Earlier intents of it that came to nothing are part of its tag.
-
-    `avoid`: second and later attempts leave out the nodes that a failure of the last day points to.
-    """
-    planned = ledger.planned_runs(row["run_id"] for row in rows)
-    tries = {
-        row["run_id"]: int(row["n"])
-        for row in ledger.query(
-            "SELECT run_id, count(*) AS n FROM jobs JOIN runs USING (run_id) "
-            "WHERE jobs.attempt = runs.attempts + 1 GROUP BY 1"
-        )
-    }
-    bad = {site: suspects(ledger, site) for site in {row["site"] for row in rows if row["attempts"] and avoid}}
-    items = []
-    for row in rows:
-        item = Item(planned[row["run_id"]], row["attempts"] + 1, tries.get(row["run_id"], 0))
-        items.append(_planned_as(row, item, bad.get(row["site"], ()) if row["attempts"] else ()))
-    return items
 
 
 def _at_most(site: Site, batches: Sequence[Batch]) -> str:

@@ -14,6 +14,7 @@ from sqlite3 import Row
 from typing import TYPE_CHECKING
 
 from campaign.errors import CampaignError, NotNow, Problem
+from campaign.submit.attempts import next_items
 from campaign.submit.executors import script_text
 from campaign.submit.gate import hold_gated
 from campaign.submit.guard import (
@@ -26,9 +27,9 @@ from campaign.submit.guard import (
     known_clusters,
 )
 from campaign.submit.ledger import Ledger
-from campaign.submit.limits import NO_CAPS, Caps, within_cap
+from campaign.submit.limits import NO_CAPS, Caps, min_cap, within_cap
 from campaign.submit.report import Elsewhere, SubmitReport
-from campaign.submit.sending import Note, Sender, next_items
+from campaign.submit.sending import Note, Sender
 from campaign.words import count as number
 
 if TYPE_CHECKING:
@@ -138,11 +139,9 @@ def _affordable(
     project: Project, ledger: Ledger, places: list[_Place], report: SubmitReport, caps: Caps
 ) -> list[_Place]:
     """The places with those of their rows that the cap on GPU-hours leaves room for; what is elsewhere takes none."""
-    kept, over = within_cap(project.config, ledger, [row for place in places for row in place.rows], caps)
-    if over is None:
+    ids = _within_cap(project, ledger, [row for place in places for row in place.rows], report, caps)
+    if ids is None:
         return places
-    report.limited.append(over)
-    ids = {row["run_id"] for row in kept}
     # asked again when a run has ended, not at every look: room comes from nothing else
     report.full_sites |= {place.site.name for place in places if any(row["run_id"] not in ids for row in place.rows)}
     cut_down = [
@@ -174,10 +173,20 @@ def _submittable(
     project: Project, ledger: Ledger, run_ids: Iterable[str], report: SubmitReport, caps: Caps
 ) -> list[Row]:
     """Rows that may be queued now, as far as the cap on GPU-hours goes; the report says which are held back."""
-    rows, over = within_cap(project.config, ledger, _ready(project, ledger, run_ids, report), caps)
-    if over is not None:
-        report.limited.append(over)
-    return rows
+    rows = _ready(project, ledger, run_ids, report)
+    ids = _within_cap(project, ledger, rows, report, caps)
+    return rows if ids is None else [row for row in rows if row["run_id"] in ids]
+
+
+def _within_cap(project: Project, ledger: Ledger, rows: list[Row], report: SubmitReport, caps: Caps) -> set[str] | None:
+    """Runs that the cap on GPU-hours leaves room for; None: all, and the report has nothing to say."""
+    if min_cap(project.config, caps) is None:
+        return None
+    kept, over = within_cap(project.config, ledger, next_items(ledger, rows), caps)
+    if over is None:
+        return None
+    report.limited.append(over)
+    return {item.run.run_id for item in kept}
 
 
 def _ready(project: Project, ledger: Ledger, run_ids: Iterable[str], report: SubmitReport) -> list[Row]:

@@ -51,7 +51,7 @@ def test_every_step_of_a_plan_says_how_far_it_is(tmp_path: Path) -> None:
     project = project_of(tmp_path, 700)
     plan = build_plan(project, ["here"], ["s"], progress=lambda *words: said.append(words))
     save_plan(project, plan, lambda *words: said.append(words))
-    with Ledger.open(project.ledger_path) as ledger:
+    with Ledger.open(project.ledger_path, new=True) as ledger:
         ledger.add_plan(plan, lambda *words: said.append(words))
     assert said == [
         ("checking s on here", 0, 700, "points"),

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import Cli
 from tests.slurm.testbed.settings import REPOSITORY
 
 POLL_S = 1
@@ -44,3 +45,19 @@ def study(command: list[str], **more: Any) -> dict[str, Any]:
     """A `command:` study of one 1-node, 1-rank run; keyword arguments add or replace keys."""
     return {"command": command, "axes": {"nodes": [1], "ranks_per_node": [1]}, "repeats": 1,
             "walltime": "00:05:00", "gate": False, **more}  # fmt: skip
+
+
+TALLY = "import os; open('tally', 'a').write(os.environ['CAMPAIGN_RUN_ID'] + '\\n')"
+"""A program that appends the id of its run to the file `tally`."""
+
+
+def tally(project: Path) -> list[str]:
+    """Run ids that TALLY has written, in order."""
+    path = project / "tally"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def counts(cli: Cli, project: Path) -> dict[str, int]:
+    """Runs by state, of a project of one study on one site, after asking Slurm."""
+    status = cli("status", "--force", "--json", cwd=project, code=0).json()["data"]
+    return {name: count for name, count in status["groups"][0]["states"].items() if count}

@@ -15,8 +15,7 @@ import pytest
 
 from tests.conftest import Cli, campaign_command
 from tests.needs import needs
-from tests.slurm.projects import make_project, study
-from tests.slurm.test_submission import TALLY, counts, tally
+from tests.slurm.projects import TALLY, counts, make_project, study, tally
 from tests.slurm.testbed import Cluster
 from tests.waiting import wait_for
 

@@ -11,8 +11,7 @@ import pytest
 from campaign.submit.ledger import Ledger
 from tests.conftest import Cli
 from tests.needs import needs
-from tests.slurm.projects import make_project, study
-from tests.slurm.test_submission import counts
+from tests.slurm.projects import counts, make_project, study
 from tests.slurm.testbed import Cluster
 from tests.waiting import wait_for
 

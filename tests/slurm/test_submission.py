@@ -18,21 +18,9 @@ from campaign.submit.ledger import Ledger
 from campaign.submit.origin import provenance
 from tests.conftest import Cli
 from tests.needs import needs
-from tests.slurm.projects import make_project, study
+from tests.slurm.projects import TALLY, counts, make_project, study, tally
 from tests.slurm.testbed import Cluster, Testbed
 from tests.waiting import wait_for
-
-TALLY = "import os; open('tally', 'a').write(os.environ['CAMPAIGN_RUN_ID'] + '\\n')"
-
-
-def tally(project: Path) -> list[str]:
-    path = project / "tally"
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def counts(cli: Cli, project: Path) -> dict[str, int]:
-    status = cli("status", "--force", "--json", cwd=project, code=0).json()["data"]
-    return {name: count for name, count in status["groups"][0]["states"].items() if count}
 
 
 def planned(cluster: Cluster, folder: Path, **more: Any) -> tuple[Project, Batch, Ledger]:

@@ -14,6 +14,7 @@ from campaign.plan.model import Price
 from campaign.project import Project
 from campaign.slurm.queries import Charge, parse_charges
 from campaign.submit import charges, states
+from campaign.submit.attempts import next_items
 from campaign.submit.batch import Batch, Item
 from campaign.submit.budget import budget, over_cap
 from campaign.submit.ledger import Ledger
@@ -122,8 +123,8 @@ def test_a_plan_above_the_cap_is_warned_of(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(("cap", "kept"), [(100, 1), (14.1, 1), (13.9, 0)])
 def test_submit_stops_at_the_cap(ledger: Ledger, cap: float, kept: int) -> None:
-    rows = ledger.run_rows([IDS[3]])
-    left, problem = within_cap(config(f"schema: 1\ncaps: {{gpu_hours: {cap}}}\n"), ledger, rows)
+    items = next_items(ledger, ledger.run_rows([IDS[3]]))
+    left, problem = within_cap(config(f"schema: 1\ncaps: {{gpu_hours: {cap}}}\n"), ledger, items)
     assert len(left) == kept
     assert (problem is None) is bool(kept)
     if problem is not None:

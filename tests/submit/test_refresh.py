@@ -225,6 +225,7 @@ def test_an_element_that_was_cancelled_while_it_was_pending_leaves_no_trace_in_s
     assert look(ledger, sibling) == "queued"  # it may have begun just now
     age(ledger, 121)
     assert look(ledger, "") == "queued"  # nothing of the array is known: that is another matter
+    assert look(ledger, sibling.replace(TAG, OTHER)) == "queued"  # its id was handed out again
     assert look(ledger, sibling) == "cancelled"
 
 

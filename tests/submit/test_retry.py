@@ -16,12 +16,11 @@ from campaign.plan.model import Price
 from campaign.plan.walltime import Estimate
 from campaign.sitefields import Partition
 from campaign.submit import states
+from campaign.submit.attempts import next_items
 from campaign.submit.batch import Batch, Item
-from campaign.submit.budget import gpu_h_of
 from campaign.submit.charges import committed_gpu_h
 from campaign.submit.ledger import Ledger
 from campaign.submit.retry import Ended, decide, retry_by_class, suspects
-from campaign.submit.sending import next_items
 from tests.submit.make import make_plan, make_run
 
 RUN = "ab" * 8
@@ -127,6 +126,16 @@ def test_a_node_failure_is_forgiven_twice_and_its_node_avoided(ledger: Ledger) -
     assert [job["again"].partition(":")[0] for job in jobs] == ["again", "again", "not by itself"]
 
 
+def test_nodes_that_the_study_names_are_kept(tmp_path: Path) -> None:
+    run = make_run(RUN, partition="p", retry={"infrastructure": 2, "timeout": "resume"}, nodelist="n7")
+    with Ledger.open(tmp_path / "l.sqlite") as ledger:
+        ledger.add_plan(make_plan("p1", run))
+        attempt(ledger, "failed", "node", "n7")
+        assert retry(ledger) == [RUN]
+        (item,) = next_items(ledger, ledger.run_rows([RUN]))
+        assert (item.avoid, item.run.exclude, item.run.nodelist) == ((), None, "n7")
+
+
 def test_suspects_are_forgotten_after_a_day_and_the_list_is_short(ledger: Ledger) -> None:
     attempt(ledger, "failed", "node", ",".join(f"n{number}" for number in range(20)))
     assert suspects(ledger, "here") == [f"n{number}" for number in range(8)]
@@ -151,10 +160,9 @@ def test_a_time_limit_is_met_once_with_what_the_progress_asks_for(ledger: Ledger
     assert retry(ledger) == [RUN]
     (row,) = ledger.run_rows([RUN])
     assert row["walltime_s"] == 2100  # 1.5 x 1200 s + 120 s = 1920 s, in whole 5 minutes
-    assert gpu_h_of(row) == pytest.approx(2.0 * 2100 / 600)
     second = attempt(ledger, "timeout")
     assert second.run.walltime_s == 2100
-    assert second.run.price.node_h == pytest.approx(3.5)
+    assert (second.run.price.node_h, second.run.price.gpu_h) == (pytest.approx(3.5), pytest.approx(7.0))
     record(ledger, 2, [0, 1, 2])
     assert retry(ledger) == []
     assert state(ledger) == "timeout"
