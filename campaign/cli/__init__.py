@@ -127,6 +127,7 @@ def main() -> None:
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _interrupt_again
         if "--json" in sys.argv[1:]:
             from campaign.cli.usage import main_json
 
@@ -144,6 +145,19 @@ def main() -> None:
         if _ITSELF and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python tidies up
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C in a callback (a finaliser, the import lock's) would be printed and forgotten: it is sent once more."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    import threading
+
+    # to the main thread, whose system calls it ends, once the callback is over
+    again = threading.Timer(0.01, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    again.daemon = True
+    again.start()
 
 
 def _speak_utf8() -> None:

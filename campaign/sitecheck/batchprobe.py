@@ -26,6 +26,8 @@ else:  # on a compute node, where the programs lie beside each other and there i
     import nodeprobe  # type: ignore[import-not-found,no-redef]
 
 STEP_DEADLINE_S = 150.0
+STEP_TRIES = 4
+STEP_PAUSE_S = 3.0
 LINGER_READY_S = 15.0
 
 
@@ -134,9 +136,24 @@ class Batch:
         return {name: value for name, value in os.environ.items() if not inputs.fullmatch(name)}
 
     def step(self, name: str, tasks: int, arguments: Sequence[str], output: str) -> None:
-        """Run a step to its end; each task prints into a file of its own."""
-        code: int | None
+        """Run a step to its end; each task prints into a file of its own.
+
+        A step of which no task has started (the controller was away, an answer got lost) is made again.
+        """
         start = time.monotonic()
+        said: list[str] = []
+        for _ in range(STEP_TRIES):
+            code, words = self.srun_once(tasks, arguments, output, STEP_DEADLINE_S - (time.monotonic() - start))
+            said.append(words)
+            if code in (0, None) or any(path.stat().st_size for path in self.folder.glob(f"{output}-*.jsonl")):
+                break
+            time.sleep(STEP_PAUSE_S)
+        text = "\n".join(filter(None, said))
+        self.result["steps"][name] = {"exit": code, "said": text, "seconds": time.monotonic() - start}
+        self.write()
+
+    def srun_once(self, tasks: int, arguments: Sequence[str], output: str, timeout_s: float) -> tuple[int | None, str]:
+        """(exit code, what srun said) of one try; code None: it took too long, or there is no srun."""
         try:
             done = subprocess.run(
                 [*self.srun(tasks, output), *arguments],
@@ -144,14 +161,12 @@ class Batch:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=STEP_DEADLINE_S,
+                timeout=timeout_s,
                 check=False,
             )
-            code, said = done.returncode, done.stdout.decode("utf-8", "replace")[-1000:]
         except (OSError, subprocess.TimeoutExpired) as error:
-            code, said = None, str(error)
-        self.result["steps"][name] = {"exit": code, "said": said, "seconds": time.monotonic() - start}
-        self.write()
+            return None, str(error)
+        return done.returncode, done.stdout.decode("utf-8", "replace")[-1000:]
 
     def wait_for_warning(self) -> None:
         """Slurm looks at time limits every half minute or so."""

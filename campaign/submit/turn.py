@@ -25,6 +25,9 @@ from campaign.submit.ledger import now
 TURN_FILE = "turn.lock"
 WAIT_S = 60.0
 PAUSE_S = 0.2
+UNSIGNED_S = 2.0
+"""How long a lock may be held before its holder has written who it is; then it is told without a name."""
+SOMEBODY = "another campaign command"
 BUSY = frozenset({errno.EACCES, errno.EAGAIN})
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 
@@ -47,12 +50,14 @@ def turn(ledger_path: Path, command: str, *, note: Callable[[str], None], wait_s
 
 
 def _wait(file: IO[str], path: Path, note: Callable[[str], None], deadline: float) -> None:
-    told = False
+    told, nameless_until = False, time.monotonic() + UNSIGNED_S
     while not _lock(file, path):
-        owner = holder(path)
-        if time.monotonic() > deadline:
+        signed, now_s = holder(path), time.monotonic()
+        owner = signed or SOMEBODY
+        known = signed is not None or now_s > nameless_until
+        if known and now_s > deadline:
             raise NotNow(Problem(f"{owner} is queueing runs of this project", str(path), hint="the same command again"))
-        if not told:
+        if known and not told:
             note(f"waiting for {owner}")
             told = True
         time.sleep(PAUSE_S)
@@ -82,11 +87,11 @@ def _sign(file: IO[str], command: str) -> None:
     file.flush()
 
 
-def holder(path: Path) -> str:
-    """Who holds the turn, in words; from the file alone, so of use only while the lock is taken."""
+def holder(path: Path) -> str | None:
+    """Who holds the turn, in words; None when the file doesn't say (yet). Of use only while the lock is taken."""
     with contextlib.suppress(OSError, ValueError):
         about: Any = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(about, dict):
             return (f"`campaign {about.get('command')}` of {about.get('user')} on {about.get('host')} "
                     f"(pid {about.get('pid')}, since {str(about.get('since'))[:19]})")  # fmt: skip
-    return "another campaign command"
+    return None

@@ -79,3 +79,30 @@ def test_a_program_that_imports_it_keeps_its_handler() -> None:
     ask = "import signal, campaign.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     shown = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "True"
+
+
+CALLBACK = """
+import signal, sys, time, weakref
+sys.argv = ["/bin/campaign", "sites"]
+import campaign.cli
+
+class Thing:
+    pass
+
+def busy(*args, **kwargs):
+    thing = Thing()
+    watch = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    del thing  # the interrupt is raised in the callback, where no exception can leave
+    time.sleep(30)
+
+campaign.cli.cli.main = busy
+campaign.cli.main()
+"""
+
+
+def test_an_interrupt_in_a_callback_is_not_lost(tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", CALLBACK], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; nothing is lost: repeat the command to go on\n"
+    assert time.monotonic() - start < 25  # didn't sleep to its end

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -269,6 +270,7 @@ def probe(cli: Cli, bed: Testbed, project: Path, cluster: str, *words: str, code
 
 
 def verdicts(result: Result) -> dict[str, set[tuple[str, Any]]]:
+    assert result.json()["data"]["state"] == "done", result.stdout
     found: dict[str, set[tuple[str, Any]]] = {verdict: set() for verdict in result.json()["data"]["counts"]}
     for finding in result.json()["data"]["findings"]:
         found[finding["verdict"]].add((finding["key"], finding["found"]))
@@ -314,20 +316,35 @@ def send(cli: Cli, bed: Testbed, project: Path, cluster: str) -> str:
     return str(sent["job_id"])
 
 
+def away_twice(project: Path) -> tuple[str, str]:
+    """A change of the site file: in the job, srun says twice what it says of an absent controller, before it runs."""
+    folder = project / "bin"
+    folder.mkdir()
+    said = "srun: error: Unable to create step for job 1: Unable to contact slurm controller (connect failure)"
+    lines = ["#!/bin/sh", f"mkdir {folder}/1 || mkdir {folder}/2 || exec {shutil.which('srun')} \"$@\"",
+             f"echo '{said}' >&2", "exit 1"]  # fmt: skip
+    (folder / "srun").write_text("\n".join(lines) + "\n")
+    (folder / "srun").chmod(0o755)
+    return "setup: []", f"setup: ['export PATH={folder}:$PATH']"
+
+
 @pytest.fixture(scope="module")
 def probes(bed: Testbed, module_cli: Cli) -> dict[str, dict[str, Result]]:
     """Six probes at the same time, by what they are of and by cluster: sent first, read by the same command afterwards.
 
     true: files that are true. changed: not so. juwels: the file lacks the names' `i`. vega: on the last node another
     file system lies over scratch, and /dev/shm is smaller; the probe is sent by a command that is interrupted.
-    jupiter: on the last node another file system lies over the run root.
+    jupiter: on the last node another file system lies over the run root; true: the first two attempts to make a step
+    there don't reach the controller.
     """
     projects = {kind: {cluster: new_project(bed, f"{kind}-{cluster}") for cluster in CLUSTERS}
                 for kind in ("true", "changed")}  # fmt: skip
     for cluster in CLUSTERS:
         nodes = bed.cluster(cluster).nodes
-        suffix = [('master_addr_suffix: ""', "master_addr_suffix: i")] if cluster == "juwels" else []
-        probe_site(module_cli, bed, projects["true"][cluster], cluster, nodes[:2], *suffix)
+        changes = [('master_addr_suffix: ""', "master_addr_suffix: i")] if cluster == "juwels" else []
+        if cluster == "jupiter":
+            changes.append(away_twice(projects["true"][cluster]))
+        probe_site(module_cli, bed, projects["true"][cluster], cluster, nodes[:2], *changes)
         probe_site(module_cli, bed, projects["changed"][cluster], cluster, nodes[2:])
     vega, jupiter = (bed.cluster(name).nodes[-1] for name in ("vega", "jupiter"))
     scratch, runs = projects["changed"]["vega"] / "scratch", projects["changed"]["jupiter"] / "runs"
@@ -385,6 +402,7 @@ def test_a_true_file_on_compute_nodes(bed: Testbed, probed: dict[str, Result], c
 def test_the_facts_of_a_probe(bed: Testbed, probed: dict[str, Result], cluster: str) -> None:
     data = probed[cluster].json()["data"]
     facts = data["facts"]
+    assert data["state"] == "done", probed[cluster].stdout
     assert [node["host"]["node"] for node in facts["nodes"].values()] == list(bed.cluster(cluster).nodes[:2])
     for node in facts["nodes"].values():
         assert node["shm"]["size_bytes"] == bed.settings.shm_mib * 2**20

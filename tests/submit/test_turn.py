@@ -31,6 +31,19 @@ HOLD = """
         print("held", flush=True)
         sys.stdin.read()
 """
+LATE = """
+    import fcntl, json, sys, threading
+    from pathlib import Path
+    path = Path(sys.argv[1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sign = lambda: (file.write(json.dumps({"host": "login7", "user": "u", "pid": 1, "command": "run"})), file.flush())
+    threading.Timer(0.5, sign).start()
+    sys.stdin.read()
+"""
+"""Holds the turn for half a second before it says who it is: the moment between the two system calls, made long."""
 WRITE = """
     import sqlite3, sys
     db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -87,6 +100,25 @@ def test_it_waits_for_the_other_to_end(tmp_path: Path) -> None:
 
         with turn(ledger, "cancel", note=told, wait_s=60):
             assert json.loads(ledger.with_name(TURN_FILE).read_text())["command"] == "cancel"
+
+
+def test_a_holder_that_signs_late_is_named_too(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    said: list[str] = []
+    with (
+        other(LATE, ledger.with_name(TURN_FILE)),
+        pytest.raises(NotNow, match="`campaign run` of u on login7"),
+        turn(ledger, "submit", note=said.append, wait_s=0),
+    ):
+        pass
+    with (
+        other(LATE, ledger.with_name(TURN_FILE)),
+        pytest.raises(NotNow),
+        turn(ledger, "submit", note=said.append, wait_s=1),
+    ):
+        pass
+    assert len(said) == 1
+    assert "on login7" in said[0]
 
 
 def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
