@@ -49,6 +49,10 @@ def check_site(ground: Ground) -> Findings:
     if named or ground.site.local:
         looks.shared("run_root", run_root, lambda message, **more: ground.problem("run_root", message, **more))
     if not ground.site.local:
+        if "%" in str(run_root):
+            message = f"run_root {run_root}: Slurm and submitit expand % in the paths of job logs"
+            hint = looks.hint("run_root")
+            found.problems.append(ground.problem("run_root", message, allowed="a path without %", hint=hint))
         looks.node_local()
         looks.own_folders()
         looks.image()
@@ -95,12 +99,13 @@ class _Look:
         elif reason := _unseen(mount):
             allowed = f"{self._good()} ({self.ground.place_of(mount)})"
             message = f"{what} {path} is on file system `{mount.name}`, which {reason}"
-            self.found.problems.append(say(message, allowed=allowed, hint=hint or self._hint(key)))
+            self.found.problems.append(say(message, allowed=allowed, hint=hint or self.hint(key)))
 
     def _good(self) -> str:
         return self.ground.usable()
 
-    def _hint(self, key: str) -> str | None:
+    def hint(self, key: str) -> str | None:
+        """What to type for a path of this kind on a file system that all nodes share."""
         good = [m.name for m in self.ground.mounts if m.filesystem.shared and m.filesystem.on_compute]
         folder = "campaign" if key == "run_root" else key
         setting = f"paths: {{{self.ground.site.name}: {{{key}: "
@@ -174,7 +179,7 @@ class _Look:
         reason = unwritable(path)
         if reason is not None:
             message = f"run_root {path} can't be written: {reason}"
-            self.found.problems.append(self.ground.problem("run_root", message, hint=self._hint("run_root")))
+            self.found.problems.append(self.ground.problem("run_root", message, hint=self.hint("run_root")))
 
 
 def _is_pseudo(path: Path) -> bool:

@@ -93,6 +93,14 @@ def test_another_projects_folder_is_on_the_same_file_system(make_project: Make, 
     assert all(run.can_run for run in plan.runs)
 
 
+def test_a_run_root_that_slurm_would_expand(make_project: Make, tmp_path: Path) -> None:
+    (problem,) = reasons(planned(make_project, site_in(tmp_path), 'run_root: "scratch:100%/runs"'))
+    assert (problem.key, problem.line) == ("paths.tiny.run_root", 4)
+    assert "expand % in the paths of job logs" in problem.message
+    assert problem.allowed == "a path without %"
+    assert problem.hint == 'paths: {tiny: {run_root: "scratch:campaign"}} in campaign.yaml'
+
+
 def test_a_path_on_no_listed_file_system_is_unknown(make_project: Make, tmp_path: Path) -> None:
     plan = planned(make_project, site_in(tmp_path), f"run_root: {tmp_path}/other/runs")
     assert all(run.can_run for run in plan.runs)
