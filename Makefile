@@ -1,7 +1,7 @@
 # `make help` lists the targets. `make demo` and `make test` need Python 3.11+, git and make; they set up all the rest.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint test-unit test-slurm \
-	testbed testbed-shell testbed-stop soak bench evidence lock clean env env-demo slurm
+	testbed testbed-shell testbed-stop soak bench evidence lock clean env env-demo slurm horovod
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -29,7 +29,7 @@ help: ## list the targets
 demo: env-demo ## install, then run a whole small campaign on this machine (folder: DEMO=demo)
 	@$(python_env) PATH="$(abspath $(bin)):$$PATH" scripts/demo.sh "$(DEMO)"
 
-test: env slurm ## install all that the tests need, real Slurm included, and run checks and tests
+test: env slurm horovod ## install all that the tests need, real Slurm included, and run checks and tests
 	@code=0; { $(lint); } || code=1; $(run_tests) $(PYTEST_ARGS) || code=1; exit $$code
 
 check: lint test-unit ## what needs no Slurm and no root
@@ -60,6 +60,9 @@ bench: env ## our own speed as ratios: a table and benchmarks/results.json
 
 evidence: env ## write docs/evidence/ISSUE.md, e.g. make evidence ISSUE=main-job
 	@$(python_env) $(bin)/python scripts/evidence.py $(ISSUE)
+
+horovod: env ## build Horovod for this environment's torch (minutes, once) and install it
+	@scripts/build_horovod.sh $(bin)/python
 
 lock: env ## renew requirements/*.txt from pyproject.toml
 	@scripts/lock.sh $(bin)/uv

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Renews the locks: requirements/ci.txt (everything), demo.txt (a part of it, same versions), uv.txt, and reframe.txt
-# (what `make bench` compares with, apart from the rest).
+# (what `make bench` compares with, apart from the rest), horovod-build.txt.
 # One lock serves Python 3.11 to 3.13 on every platform. Usage: scripts/lock.sh UV [uv options such as --upgrade]
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,8 +14,9 @@ compile() {
 unset UV_FIND_LINKS UV_INDEX UV_EXTRA_INDEX_URL || true
 inputs="pyproject.toml requirements/build.in requirements/torch-deps.in --override requirements/no-torch.txt"
 # shellcheck disable=SC2086  # a list of words
-compile $inputs --extra train --extra io --extra plots --extra dev -o requirements/ci.txt "$@"
+compile $inputs --extra deepspeed --extra io --extra plots --extra dev -o requirements/ci.txt "$@"
 # shellcheck disable=SC2086
 compile $inputs --extra train --extra plots -c requirements/ci.txt -o requirements/demo.txt "$@"
 compile requirements/uv.in -o requirements/uv.txt "$@"
+compile requirements/horovod-build.in -o requirements/horovod-build.txt "$@"
 compile requirements/reframe.in -o requirements/reframe.txt "$@"

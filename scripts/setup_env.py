@@ -110,6 +110,7 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.stamp = folder / "campaign-setup.json"
         self.env = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "VIRTUAL_ENV")}
+        self.env.setdefault("DS_BUILD_OPS", "0")  # DeepSpeed: nothing is compiled at installation
 
     def digest(self, lock: str) -> str:
         """Changes when anything changes that the environment is made from."""
@@ -186,7 +187,9 @@ class Environment:
         install = self.installer()
         tag, _, torch = (self.output("-c", PROBE) or "").partition(" ")
         choice = choose_torch(self.env, torch or None, self.find_links(), tag, find_gpu())
-        self.step(f"packages of requirements/{lock}.txt", install, "--require-hashes", "-r", f"requirements/{lock}.txt")
+        # the lock holds all that is needed, but torch, which some of it depends on
+        self.step(f"packages of requirements/{lock}.txt", install, "--require-hashes", "--no-deps", "-r",
+                  f"requirements/{lock}.txt")  # fmt: skip
         if choice.requirement is None:
             say(choice.why)
         else:

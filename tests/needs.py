@@ -87,6 +87,10 @@ def _fuse() -> str | None:
     return None if os.access("/dev/fuse", os.R_OK | os.W_OK) else "no permission for /dev/fuse"
 
 
+def _horovod() -> str | None:
+    return None if importlib.util.find_spec("horovod") else "Horovod is missing: make horovod"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "slurm": _slurm,
     "memory-cgroup": _memory_cgroup,
@@ -96,6 +100,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "network-namespaces": _network_namespaces,
     "fuse": _fuse,
     "torch": functools.partial(_module, "torch", "train"),
+    "deepspeed": functools.partial(_module, "deepspeed", "deepspeed"),
+    "horovod": _horovod,
     "zarr": functools.partial(_module, "zarr", "train"),
     "h5py": functools.partial(_module, "h5py", "io"),
     "netCDF4": functools.partial(_module, "netCDF4", "train"),

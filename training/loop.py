@@ -1,9 +1,6 @@
 """The measured training loop: steps, epochs, validation.
 
-**Loss.** The root of the mean squared error over the *global* batch. DDP averages gradients over ranks, and the mean
-of the ranks' roots is not the root of the mean, so each rank differentiates its share of the global mean squared
-error, one number is all-reduced beside the backward pass, and the averaged gradient is scaled by
-d sqrt(m) / dm = 1 / (2 sqrt(m)). Losses and updates are thus the same at every world size with the same global batch.
+One step is in `training.stepper`, what ranks do together in `training.strategies`.
 """
 
 from __future__ import annotations
@@ -20,15 +17,13 @@ from torch import nn
 
 from campaign.errors import CampaignError, Problem
 from campaign.record import Recorder
-from training import distributed
-from training.clock import StepClock
 from training.distributed import World
 from training.model import LSTMSurrogate
-from training.precision import forward_precision
-from training.samples import Batch, Part, Samples
+from training.samples import Part, Samples
 from training.settings import Settings
 from training.sharding import Shard, audit
-from training.strategies import ddp
+from training.stepper import Stepper, make_optimizer
+from training.strategies import Request, prepare
 
 EVALUATION_BATCH = 4096
 
@@ -75,6 +70,12 @@ def train(
     local_batch, _ = settings.batches(world.size)
     samples = parts["train"].fraction(settings.fraction, settings.seed)
     validation = parts["validation"].fraction(settings.fraction, settings.seed) if settings.validate else None
+    model = _model(settings, samples)
+    micro_batch = settings.micro_batch(local_batch)
+    request = Request(
+        lambda parameters: make_optimizer(settings, parameters), micro_batch, settings.micro_batches, settings.grad_clip
+    )
+    strategy = prepare(settings.strategy, model, world, request)
     shard = Shard(
         samples,
         world,
@@ -83,18 +84,7 @@ def train(
         sharded=settings.sharded,
         num_workers=settings.num_workers,
     )
-    torch.manual_seed(settings.seed)
-    first = samples[0]
-    model = LSTMSurrogate(
-        first.window.shape[-1],
-        first.static.shape[-1],
-        hidden=settings.hidden,
-        layers=settings.layers,
-        dropout=settings.dropout,
-    )
-    if settings.precision == "fp64":
-        model = model.double()
-    stepper = _Stepper(settings, ddp(model, world), world, recorder, shard)
+    stepper = Stepper(settings, strategy, world, recorder, shard, micro_batch)
     # the same initial weights on every rank, but not the same dropped units
     torch.manual_seed(settings.seed * 1_000_003 + world.rank)
     trained = Trained(model)
@@ -113,16 +103,31 @@ def train(
             val_loss=result.val_loss,
         )
         report(result)
+    strategy.close()
     return trained
 
 
+def _model(settings: Settings, samples: Samples) -> nn.Module:
+    """The model with the initial weights of `seed`, the same on every rank."""
+    torch.manual_seed(settings.seed)
+    first = samples[0]
+    model = LSTMSurrogate(
+        first.window.shape[-1],
+        first.static.shape[-1],
+        hidden=settings.hidden,
+        layers=settings.layers,
+        dropout=settings.dropout,
+    )
+    return model.double() if settings.precision == "fp64" else model
+
+
 def _epoch(
-    stepper: _Stepper, epoch: int, validation: Samples | None, *, keep_losses: bool, losses: list[float]
+    stepper: Stepper, epoch: int, validation: Samples | None, *, keep_losses: bool, losses: list[float]
 ) -> EpochResult:
     settings, shard = stepper.settings, stepper.shard
     shard.set_epoch(epoch)
     read: list[torch.Tensor] = []
-    stepper.model.train()
+    stepper.strategy.model.train()
     dist.barrier()  # an epoch's time must not hold the wait for ranks that come late out of the epoch before
     started = time.perf_counter()
     batches = iter(shard.loader)
@@ -152,83 +157,11 @@ def _epoch(
         epoch_time_s,
         len(read),
         mean_loss,
-        None if validation is None else evaluate(stepper.model.module, validation, stepper.world, stepper.autocast),
+        None if validation is None else evaluate(stepper.strategy.plain, validation, stepper.world, stepper.autocast),
         found.seen,
         found.unique,
         found.order_hash,
     )
-
-
-class _Stepper:
-    """One optimizer step, with everything that it needs over and over."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        model: nn.parallel.DistributedDataParallel,
-        world: World,
-        recorder: Recorder,
-        shard: Shard,
-    ) -> None:
-        self.settings, self.model, self.world, self.recorder, self.shard = settings, model, world, recorder, shard
-        self.parameters = list(model.parameters())
-        if settings.optimizer == "adam":
-            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-                self.parameters, lr=settings.lr, weight_decay=settings.weight_decay
-            )
-        else:
-            self.optimizer = torch.optim.SGD(self.parameters, lr=settings.lr, weight_decay=settings.weight_decay)
-        steps = settings.epochs * len(shard)
-        cosine = settings.lr_schedule == "cosine"
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / steps)) if cosine else 1.0
-        )
-        self.clock = StepClock(recorder, world, model)
-        self.dtype = torch.float64 if settings.precision == "fp64" else torch.float32
-        self.steps_done = 0
-        self.samples_seen = 0
-
-    def autocast(self) -> AbstractContextManager[object]:
-        """The precision of forward passes."""
-        return forward_precision(self.settings.precision, self.world.device)
-
-    def step(self, epoch: int, step: int, batch: Batch) -> torch.Tensor:
-        """One step; returns the global loss (on the device)."""
-        clock, world, local = self.clock, self.world, len(batch.index)
-        window, static, target = (
-            tensor.to(world.device, self.dtype, non_blocking=True)
-            for tensor in (batch.window, batch.static, batch.target)
-        )
-        clock.mark()
-        counted, total = self.shard.counted(step, local), self.shard.global_samples(step)
-        with self.autocast():
-            predicted = self.model(window, static)
-        squares = torch.nn.functional.mse_loss(predicted[:counted].to(self.dtype), target[:counted], reduction="sum")
-        share = squares * (world.size / total)  # DDP's mean over ranks of the shares is the global mean squared error
-        global_mse = share.detach() / world.size
-        summing = dist.all_reduce(global_mse, async_op=True)
-        clock.mark()
-        share.backward()
-        summing.wait()
-        clock.mark()
-        loss = global_mse.sqrt()
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        # gradient of the root, then clipped: one factor for both
-        scale = 1.0 / (2.0 * loss.clamp(min=1e-12))
-        scale = scale * (self.settings.grad_clip / (norm * scale + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, scale)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.schedule.step()
-        clock.mark()
-        clock.end(epoch, self.steps_done, local, loss)
-        if self.steps_done == 0:
-            float(loss)  # on a GPU: wait until the first step is really done
-            self.recorder.phase("first_step")
-            distributed.set_timeout(self.settings.train_timeout_s)
-        self.steps_done += 1
-        return loss
 
 
 def evaluate(
@@ -237,9 +170,14 @@ def evaluate(
     world: World,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> float:
-    """RMSE over `samples` in the target's units, the work shared by all ranks; a collective call."""
-    errors = predict(model, samples, world, torch.arange(world.rank, len(samples), world.size), autocast)
-    total = (errors.double() ** 2).sum().reshape(1).to(world.device)
+    """RMSE over `samples` in the target's units, the work shared by all ranks; a collective call.
+
+    Every rank makes the same number of forward passes, in which some strategies gather parameters: where the work
+    can't be divided, a rank's last sample is predicted once more and left out of the sum.
+    """
+    share = torch.arange(world.rank, world.size * math.ceil(len(samples) / world.size), world.size)
+    errors = predict(model, samples, world, share.clamp(max=len(samples) - 1), autocast)
+    total = (errors[share < len(samples)].double() ** 2).sum().reshape(1).to(world.device)
     dist.all_reduce(total)
     return math.sqrt(float(total) / len(samples))
 
@@ -255,7 +193,8 @@ def predict(
     model.eval()
     dtype = next(model.parameters()).dtype
     errors = []
-    with torch.inference_mode(), autocast():
+    # parameters that are gathered in inference mode could not be trained afterwards
+    with torch.no_grad(), autocast():
         for part in index.split(EVALUATION_BATCH):
             batch = samples.__getitems__(part)
             predicted = model(batch.window.to(world.device, dtype), batch.static.to(world.device, dtype))

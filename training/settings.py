@@ -38,9 +38,13 @@ class Settings:
     warmup_epochs: int = field(default=1, metadata={"least": 0})
     """First epochs that are marked as warm-up: trained like the others, left out of epoch_time_s."""
     seed: int = field(default=1, metadata={"least": 0})
-    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
-    """bf16: autocast, weights stay fp32."""
-    strategy: Literal["ddp"] = "ddp"
+    precision: Literal["fp32", "bf16", "fp16", "fp64"] = "fp32"
+    """bf16, fp16: autocast, weights stay fp32; fp16 with a loss scale."""
+    loss_scale: float = _positive(65536.0)
+    """fp16: the first one. Halved after each step with gradients that aren't finite, doubled after 2,000 good ones."""
+    strategy: Literal["ddp", "fsdp2", "zero0", "zero1", "zero2", "zero3", "horovod"] = "ddp"
+    micro_batches: int = _positive(1)
+    """Forward and backward passes of an optimizer step (gradient accumulation): a rank's batch is cut into so many."""
     window: int = _positive(10)
     """Past time steps that the model sees."""
     fraction: float = field(default=1.0, metadata={"above": 0.0, "most": 1.0})
@@ -54,6 +58,19 @@ class Settings:
     """Until the process group and the first step are there."""
     train_timeout_s: float = _positive(100.0)
     """For each collective after the first step: a rank that is gone or stuck ends all others after this."""
+
+    def micro_batch(self, local_batch: int) -> int:
+        """Samples of one pass. Raises BadInput when a rank's batch isn't divisible."""
+        if local_batch % self.micro_batches:
+            raise BadInput(
+                Problem(
+                    f"a rank's batch of {local_batch} can't be divided",
+                    key="micro_batches",
+                    value=self.micro_batches,
+                    allowed=f"divisors of {local_batch}",
+                )
+            )
+        return local_batch // self.micro_batches
 
     def batches(self, world_size: int) -> tuple[int, int]:
         """(local, global) batch for `world_size` ranks. Raises BadInput when the global batch isn't divisible."""

@@ -15,7 +15,7 @@ pytestmark = needs("torch")
 
 PROGRAM = """
 import json, torch
-from training.precision import forward_precision, onednn_has_bf16_lstm
+from training.precision import forward_precision, onednn_has_lstm
 torch.manual_seed(1)
 lstm, head, x = torch.nn.LSTM(3, 8, batch_first=True), torch.nn.Linear(8, 1), torch.randn(4, 5, 3)
 exact = head(lstm(x)[0][:, -1])
@@ -23,7 +23,7 @@ with forward_precision("bf16", torch.device("cpu")):
     low = head(lstm(x)[0][:, -1])
 low.float().sum().backward()
 print(json.dumps({
-    "kernel": onednn_has_bf16_lstm(),
+    "kernel": onednn_has_lstm(torch.bfloat16),
     "dtype": str(low.dtype),
     "error": float((low.float() - exact).abs().max().detach()),
     "finite": bool(torch.isfinite(lstm.weight_ih_l0.grad).all()),

@@ -1,4 +1,4 @@
-"""The LSTM surrogate of the CERN openlab report, trained with PyTorch DDP on a data set that `campaign data` prepared.
+"""The LSTM surrogate of the CERN openlab report, trained on a data set that `campaign data` prepared.
 
 Under campaign it is started once per rank and reads its parameters from the run's spec. By hand:
 
@@ -62,12 +62,13 @@ def _run(params: dict[str, Any], path: Path, recorder: Recorder) -> None:
     import torch
     import torch.distributed as dist
 
-    from training import distributed, samples, settings
+    from training import distributed, samples, settings, strategies
     from training.data.layout import read_info
     from training.loop import train
 
-    recorder.phase("imports_done")
     chosen = settings.parse(params)
+    strategies.load(chosen.strategy)
+    recorder.phase("imports_done")
     info = read_info(path)
     with distributed.process_group(chosen.init_timeout_s) as world:
         recorder.phase("pg_ready")

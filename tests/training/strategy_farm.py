@@ -1,0 +1,97 @@
+"""All strategies and number formats of one world size in one process group: 20 SGD steps each, losses as JSON.
+
+Run as `python -m tests.training.strategy_farm PLAN.json FOLDER`; use it through `tests.training.test_strategies`.
+PLAN: {"data": PATH, "groups": {NAME: {"world": 2, "lie": BOOL, "cases": {NAME: params}}}}. With `lie` the environment
+of each rank says, once the process group is there, that the rank is alone: nothing may read the world's size there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    plan, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    os.environ |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    # slow imports, once for all ranks; no OpenMP thread has run before the forks
+    import training.loop  # noqa: F401
+    from training import strategies
+
+    for name in strategies.NAMES:
+        strategies.load(name)
+    codes = {}
+    for name, group in plan["groups"].items():
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        children = [fork(plan["data"], group, folder / name, rank, port) for rank in range(group["world"])]
+        codes[name] = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    (folder / "codes.json").write_text(json.dumps(codes))
+
+
+def fork(data: str, group: dict[str, Any], out: Path, rank: int, port: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{out}-{rank}.{name}", os.O_WRONLY | os.O_CREAT, 0o600), number)
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(group["world"]),
+            "LOCAL_WORLD_SIZE": str(group["world"]),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        run(data, group, out, rank)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(data: str, group: dict[str, Any], out: Path, rank: int) -> None:
+    import torch
+
+    from campaign.record import Recorder
+    from training import distributed, samples, settings
+    from training.data.layout import read_info
+    from training.loop import train
+
+    torch.set_num_threads(1)
+    series = samples.load(read_info(Path(data)))
+    with distributed.process_group(120.0) as place:
+        if group["lie"]:
+            os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        found = {}
+        for name, params in group["cases"].items():
+            chosen, started = settings.parse(params), time.monotonic()
+            parts = samples.build(series, chosen.window)
+            trained = train(chosen, parts, place, Recorder.from_env(), keep_losses=True)
+            last = trained.epochs[-1]
+            found[name] = {
+                "losses": trained.losses,
+                "val_losses": [epoch.val_loss for epoch in trained.epochs],
+                "seen": last.samples_seen,
+                "unique": last.samples_unique,
+                "seconds": time.monotonic() - started,
+            }
+            if rank == 0:
+                out.with_suffix(".json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
