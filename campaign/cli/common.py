@@ -69,7 +69,7 @@ class Context:
         """A warning: stderr for people, `warnings` in JSON."""
         problem = Problem(problem) if isinstance(problem, str) else problem
         self.warnings.append(problem)
-        if not self.as_json and not self.quiet:
+        if not self.as_json:
             click.echo(f"{click.style('warning', fg='yellow')}: {problem}", err=True)
 
     def fail(self, problem: Problem | str, *, exit_code: int = EXIT_FAILED) -> None:
@@ -105,7 +105,7 @@ def flags(function: F) -> F:
     )
     @click.option("--account", help="Account (budget) to charge; beats $CAMPAIGN_ACCOUNT and the files.")
     @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; progress stays on stderr.")
-    @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+    @click.option("-q", "--quiet", is_flag=True, help="No progress; warnings and errors all the same.")
     @click.option("-v", "--verbose", count=True, help="More detail; -vv shows tracebacks.")
     @functools.wraps(function)
     def wrapper(

@@ -9,7 +9,7 @@ import click
 
 from campaign.cli.common import Context, cap_flags, flags, require, selection_flags
 from campaign.cli.render import duration, state, table
-from campaign.errors import Problem
+from campaign.errors import EXIT_NOT_NOW, Problem
 from campaign.slurm.states import RUN_STATES
 from campaign.submit.ledger import Ledger
 from campaign.submit.overview import Overview, overview
@@ -99,7 +99,10 @@ def _refresh(context: Context, ledger: Ledger, force: bool) -> None:
     from campaign.submit.refresh import refresh
 
     for warning in refresh(context.project, ledger, force=force).warnings:
-        context.warn(warning)
+        if force:
+            context.fail(warning, exit_code=EXIT_NOT_NOW)
+        else:
+            context.warn(warning)
 
 
 def _runs(ledger: Ledger, ids: list[str] | None) -> list[dict[str, Any]]:
@@ -179,6 +182,9 @@ def _print_runs(context: Context, runs: list[dict[str, Any]]) -> None:
 
 
 def _print_next(context: Context, view: Overview) -> None:
+    if view.count("submitting"):
+        context.say(f"{view.count('submitting')} submitting: being sent right now, or sbatch gave no clear answer; "
+                    "`campaign submit` asks Slurm for them again")  # fmt: skip
     bad = view.count("failed", "timeout", "lost", "interrupted")
     if bad:
         context.say(f'{bad} ended badly: `campaign status -v --where "valid = false"`, `campaign show RUN`')

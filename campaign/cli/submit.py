@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from campaign.cli.common import Context, cap_flags, flags, selection_flags
-from campaign.errors import EXIT_BAD_INPUT, EXIT_NOT_NOW
-from campaign.submit.ledger import Ledger
+from campaign.errors import EXIT_BAD_INPUT, EXIT_NOT_NOW, Problem
+from campaign.submit.ledger import Ledger, age_s
 from campaign.words import count as number
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ Examples:
 @flags
 @selection_flags
 @click.option("--all", "everything", is_flag=True, help="Also runs of older plans made with --set.")
-@click.option("--dry-run", is_flag=True, help="Print the scripts that would be sent; queue nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the scripts that would be sent, and which runs would be tried again; queue nothing.",
+)
 @cap_flags
 def submit(context: Context, selection: Selection, everything: bool, dry_run: bool, caps: Caps) -> None:
     """Queue planned runs, exactly as planned.
@@ -46,6 +50,7 @@ def submit(context: Context, selection: Selection, everything: bool, dry_run: bo
     planned.
     """
     from campaign.submit.follow import Round, one_round
+    from campaign.submit.retry import decisions
     from campaign.submit.select import leave_out_explored, select_runs
     from campaign.submit.submit import preview
 
@@ -56,18 +61,43 @@ def submit(context: Context, selection: Selection, everything: bool, dry_run: bo
         if dry_run:
             shown = ids if everything else leave_out_explored(ledger, ids)[0]
             scripts, report = preview(project, ledger, shown, caps)
-            context.data = {"scripts": scripts}
-            context.say("\n".join(script["text"] for script in scripts) or "nothing to submit")
+            again = [(row, choice) for row, choice in decisions(project, ledger, ids) if choice.again]
+            context.data = {"scripts": scripts, "retried": [row["run_id"] for row, _ in again]}
+            if scripts or not again:
+                context.say("\n".join(script["text"] for script in scripts) or "nothing to submit")
+            for row, choice in again:
+                context.say(f"# {row['run_id']}: attempt {row['attempts'] + 1} would be planned and sent: {choice.why}")
             tell_round(context, Round(report))
             return
+        silent: list[Problem] = []
         done = one_round(
             project, ledger, ids, command="submit", caps=caps, named=selection.sites, everything=everything,
-            note=context.note, warn=context.warn,
+            note=context.note, warn=silent.append,
         )  # fmt: skip
+        waiting = None if done.report.uncertain else unanswered(ledger, ids)
     context.data = round_data(done)
+    for problem in silent:
+        if done.report.queued:
+            context.warn(problem)
+        else:
+            context.fail(problem, exit_code=EXIT_NOT_NOW)
+    if waiting is not None:
+        context.fail(waiting, exit_code=EXIT_NOT_NOW)
     tell_round(context, done)
     if not (done.report.queued or done.report.held or context.errors or done.explored):
         context.say("nothing is planned in this selection; `campaign status` shows where runs stand")
+
+
+def unanswered(ledger: Ledger, ids: list[str]) -> Problem | None:
+    """What is said of runs of which nobody knows yet whether Slurm has them; None when there are none."""
+    rows = [row for row in ledger.run_rows(ids) if row["state"] == "submitting"]
+    if not rows:
+        return None
+    age = max(age_s(row["changed"]) for row in rows)
+    runs = number(len(rows), "run")
+    message = f"sbatch gave no clear answer about {runs} {age:.0f} s ago, and Slurm doesn't show them so far"
+    hint = "campaign submit  again: what Slurm hasn't shown for the site's adopt_grace_s is queued once more"
+    return Problem(message, hint=hint)
 
 
 def round_data(done: Round) -> dict[str, Any]:

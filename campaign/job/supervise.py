@@ -38,6 +38,9 @@ TAIL_LIMIT_S = 3.0
 SELF_TERM_S = 2.0
 """A rank that SIGTERM ended may have had it from Slurm a moment before we have ours."""
 START_TIMEOUT_S = {"slurm": 600.0, "local": 60.0}
+START_NOTE_S = 30.0
+"""Between two lines in the job's log that say which nodes are waited for."""
+NETWORK_KEYS = "see network.interface and network.master_addr_suffix in the site file (campaign site probe)"
 
 
 class Supervisor:
@@ -68,7 +71,9 @@ class Supervisor:
         self._deadline_s = deadline_s
         self._warn_at_s = deadline_s - spec.signal_lead_s if spec.scheduler == "local" else None
         start_s = float(spec.record.get("start_timeout_s") or START_TIMEOUT_S[spec.scheduler])
-        self._start_by = time.monotonic() + start_s
+        self._launched_at = time.monotonic()
+        self._start_by = self._launched_at + start_s
+        self._note_at = self._launched_at + START_NOTE_S
         hang_s = spec.record.get("hang_timeout_s")
         self._term_grace_s = float(spec.record.get("term_grace_s", TERM_GRACE_S))
         self._fail_grace_s = float(spec.record.get("fail_grace_s", FAIL_GRACE_S))
@@ -302,7 +307,9 @@ class Supervisor:
             self._writer.flush()
         if self.stop is not None:
             return
-        if elapsed_s >= self._deadline_s:
+        if elapsed_s >= self._deadline_s and not self._started and self.nodes.absent():
+            self._stop(self._never_up(f"did not come up within the time limit of {self.spec.walltime_s:g} s"))
+        elif elapsed_s >= self._deadline_s:
             self._stop(Stop("deadline", f"the time limit of {self.spec.walltime_s:g} s was reached"))
         elif self._warn_at_s is not None and elapsed_s >= self._warn_at_s:
             self._warn_at_s = None
@@ -312,7 +319,11 @@ class Supervisor:
         elif self._started and self._terminated is not None and now - self._terminated[0] > SELF_TERM_S:
             self._stop(Stop("node", self._terminated[1], scheduler_class(self._launcher.lines) or "node"))
         elif not self._started and now >= self._start_by:
-            self._stop(Stop("node", self._not_up("did not come up in time"), "node"))
+            self._stop(self._never_up(f"did not come up within {now - self._launched_at:.0f} s"))
+        elif not self._started and now >= self._note_at:
+            self._note_at = now + START_NOTE_S
+            self._log(self._not_up(f"waiting since {now - self._launched_at:.0f} s for the agents to connect to "
+                                   f"{' or '.join(self._hub.addresses)}"))  # fmt: skip
         elif self._hang_s is not None and self._started and now - self._progress_at > self._hang_s:
             self._stop(Stop("hang", f"no output and no record for {self._hang_s:g} s", "hang"))
         elif self._launcher.ended():
@@ -336,6 +347,14 @@ class Supervisor:
         self._launcher.again()
         self._hub.selector.register(self._launcher.output, selectors.EVENT_READ, "launcher")
         self._launcher_ended_at = None
+
+    def _never_up(self, what: str) -> Stop:
+        """Agents that never connected. Where none of several did, no node broke: the way to this one is wrong."""
+        reason = self._not_up(what)
+        if self.spec.nodes == 1 or any(self.nodes.known):
+            return Stop("node", reason, "node")
+        reason += f"; no other node reached {' or '.join(self._hub.addresses)}: {NETWORK_KEYS}"
+        return Stop("node", reason, "config" if self.spec.nodes > 2 else "node")
 
     def _not_up(self, what: str) -> str:
         absent = self.nodes.absent() or self.nodes.missing()
@@ -381,7 +400,8 @@ class Supervisor:
             self.stop,
             culprit,
             ranks_done=self._ranks_done >= self.spec.world_size,
-            missing_nodes=self.nodes.missing(),
+            # before the start it is no news that a node has sent nothing
+            missing_nodes=self.nodes.missing() if self._started else (),
             scheduler_lines=self._launcher.lines,
             lagging=self.nodes.lagging(),
         )

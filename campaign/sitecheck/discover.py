@@ -130,7 +130,7 @@ class _Writer:
 
     def _cluster(self) -> Iterator[str]:
         node = self._main_type(self.default).example
-        exclusive = all(found.oversubscribe == "EXCLUSIVE" for found in self.partitions.values())
+        exclusive = self._exclusive()
         yield f"cluster_name: {_scalar(self.picture.config.name)}"
         yield f"accounting: {_scalar(self.picture.config.accounting is not False)}"
         yield "canary_tolerance: null"
@@ -159,6 +159,10 @@ class _Writer:
         """Seconds; None: not known."""
         limits = self.picture.limits(found)
         return limits.max_time_s if limits.complete else None
+
+    def _exclusive(self) -> bool:
+        """Whether jobs get whole nodes, in every partition."""
+        return all(found.oversubscribe == "EXCLUSIVE" for found in self.partitions.values())
 
     def _partitions(self) -> Iterator[str]:
         yield "partitions:"
@@ -248,7 +252,7 @@ class _Writer:
         note = "on this host's PATH" if runtime else "neither apptainer nor singularity is on this host's PATH"
         yield f"container: {{runtime: {_scalar(runtime)}, image: null, args: [], binds: []}}   # {note}"
         yield "staging: {mode: none, redirect: true, warn_metadata_ops: null}"
-        yield "billing: {unit: null, whole_nodes: true}"
+        yield f"billing: {{unit: null, whole_nodes: {_scalar(self._exclusive())}}}"
 
 
 def _time(seconds: float | None) -> str | None:

@@ -81,6 +81,8 @@ def refresh(
             changes, seen = _local_changes(ledger, jobs, site)
         else:
             answers = ask(site, jobs)
+            if (other := answers.elsewhere(job for job in jobs if job["state"] in ("queued", "running"))) is not None:
+                answers = Answers(site.name, None, None, other)
             _note_poll(ledger, name, answers.error)
             if answers.error is not None:
                 report.warnings.append(_no_answer(ledger, name, answers.error))
@@ -203,15 +205,23 @@ def _id_of(group: Sequence[Row], answers: Answers) -> str | None:
 def _gone(job: Row, answers: Answers, site: Site) -> Change | None:
     """A job that no query knows: its record decides, and after `lost_after_s` it is lost."""
     ended = outcome.from_record(job)
+    unseen_s = age_s(job["state_seen_at"] or job["intent_at"])
+    if ended is not None and _slurm_may_still_say_why(job, ended, answers, site, unseen_s):
+        return None
     if ended is not None:
         return _key(job), *ended
-    unseen_s = age_s(job["state_seen_at"] or job["intent_at"])
     if _cancelled_while_pending(job, answers, unseen_s > site.scheduler.adopt_grace_s):
         return _key(job), *outcome.without_record("cancelled", None, "cancelled while it was pending")
     if unseen_s < site.scheduler.lost_after_s or not answers.absence_counts(job):
         return None
     reason = f"Slurm no longer knows the job, and it left no record within {site.scheduler.lost_after_s:g} s"
     return _key(job), *outcome.without_record("lost", None, reason)
+
+
+def _slurm_may_still_say_why(job: Row, ended: outcome.Ending, answers: Answers, site: Site, unseen_s: float) -> bool:
+    """True for a head that was told to end, by no command of ours: accounting, which lags, knows by whom."""
+    told = ended[1]["state"] in outcome.TOLD_TO_END and job["cancel_at"] is None
+    return told and site.accounting and (answers.error is not None or unseen_s <= site.scheduler.adopt_grace_s)
 
 
 def _cancelled_while_pending(job: Row, answers: Answers, waited: bool) -> bool:

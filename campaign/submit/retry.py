@@ -106,7 +106,10 @@ def _longer(ended: Ended) -> Decision:
         return Decision(False, "it needed more than the walltime that its progress had asked for")
     if ended.needed is None:
         return Decision(False, "how long it would have needed is unknown: campaign retry --walltime 02:00:00")
-    wanted = max(ended.needed.walltime_s, ended.walltime_s + 1)
+    # an estimate that the attempt had exceeded: it was disturbed, or stuck
+    wanted = ended.needed.walltime_s
+    if wanted <= ended.walltime_s:
+        wanted = math.ceil(1.5 * ended.walltime_s / 300) * 300
     if wanted > ended.limit_s:
         needs = f"it would need {format_duration(wanted)} ({ended.needed.text})"
         return Decision(False, f"{needs}, and the partition allows {format_duration(ended.limit_s)}")
@@ -125,6 +128,20 @@ def retry_by_class(
     project: Project, ledger: Ledger, run_ids: Sequence[str] | None, note: Callable[[str], None]
 ) -> list[str]:
     """Plan again those of the runs (None: of all) that the policy says; their ids. Every decision is made once."""
+    decided = decisions(project, ledger, run_ids)
+    if not decided:
+        return []
+    states.note_decision(ledger, [(row["run_id"], row["attempt"], _words(choice)) for row, choice in decided])
+    again = [(row, choice) for row, choice in decided if choice.again]
+    walltimes = {row["run_id"]: choice.walltime_s for row, choice in again if choice.walltime_s is not None}
+    states.plan_again(ledger, [row["run_id"] for row, _ in again], walltimes=walltimes)
+    for row, choice in again:
+        note(f"{row['run_id']}: attempt {row['attempts'] + 1} is planned: {choice.why}")
+    return [row["run_id"] for row, _ in again]
+
+
+def decisions(project: Project, ledger: Ledger, run_ids: Sequence[str] | None) -> list[tuple[Row, Decision]]:
+    """What the policy says of each ended attempt that it hasn't judged yet; changes nothing."""
     wanted = None if run_ids is None else set(run_ids)
     rows = [row for row in ledger.query(CANDIDATES) if wanted is None or row["run_id"] in wanted]
     if not rows:
@@ -137,13 +154,7 @@ def retry_by_class(
         if row["site"] not in sites:
             sites[row["site"]] = project.load_site(row["site"])
         decided.append((row, decide(_ended(row, broken.get(row["run_id"], 0), sites[row["site"]], look))))
-    states.note_decision(ledger, [(row["run_id"], row["attempt"], _words(choice)) for row, choice in decided])
-    again = [(row, choice) for row, choice in decided if choice.again]
-    walltimes = {row["run_id"]: choice.walltime_s for row, choice in again if choice.walltime_s is not None}
-    states.plan_again(ledger, [row["run_id"] for row, _ in again], walltimes=walltimes)
-    for row, choice in again:
-        note(f"{row['run_id']}: attempt {row['attempts'] + 1} is planned: {choice.why}")
-    return [row["run_id"] for row, _ in again]
+    return decided
 
 
 def _words(choice: Decision) -> str:

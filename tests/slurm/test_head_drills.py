@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -37,6 +38,10 @@ ENDLESS = """
         step += 1
         time.sleep(0.05)
 """
+
+
+UNREACHABLE = {"interface": "lo", "master_addr_suffix": None, "resolve_ip": True}
+"""A site file with the wrong interface: no other node can reach the head."""
 
 
 @dataclass
@@ -153,6 +158,26 @@ def test_a_node_that_is_unplugged_before_the_agents_start(own_testbed: Testbed, 
     assert ended.state == ("failed", "node"), ended.log
     assert "1 of 2 nodes missing: gn02" in ended.record["reason"]
     assert ended.record["nodes"] == ["gn01"]
+
+
+def test_a_job_that_is_cancelled_before_its_agents_are_there_was_cancelled(own_testbed: Testbed, vega: Cluster) -> None:
+    """A node that has sent nothing yet is not a lost one. Meanwhile the job's log says who is waited for."""
+    job = start(own_testbed, vega, ENDLESS, network=UNREACHABLE, record={"start_timeout_s": 500})
+    wait_for(lambda: job.log.exists() and "waiting since" in job.log.read_text(encoding="utf-8"), 120)
+    said = job.log.read_text(encoding="utf-8")
+    assert re.search(r"waiting since \d+ s for the agents to connect to [\d.]+:\d+.*; 1 of 2 nodes missing: gn02", said)
+    vega.run("scancel", job.job)
+    ended = job.wait_record()
+    assert ended.state == ("cancelled", None), ended.log
+    assert ended.record["reason"] == "the job was told to end (SIGTERM)"
+
+
+def test_agents_that_never_come_are_no_time_limit_that_was_too_short(own_testbed: Testbed, vega: Cluster) -> None:
+    job = start(own_testbed, vega, ENDLESS, network=UNREACHABLE, walltime_s=10.0, record={"start_timeout_s": 500})
+    ended = job.wait_record()
+    assert ended.state == ("failed", "node"), ended.log
+    assert "did not come up within the time limit of 10 s; 1 of 2 nodes missing: gn02" in ended.record["reason"]
+    assert "see network.interface and network.master_addr_suffix in the site file" in ended.record["reason"]
 
 
 def test_an_agent_that_is_killed(own_testbed: Testbed, vega: Cluster) -> None:

@@ -26,12 +26,12 @@ ERRORS = {
 }
 
 
-def planned(folder: Path, cluster: Cluster, cli: Cli, runs: int = 3) -> Path:
-    """A project with so many planned runs of one shape, which gives an intent back after two seconds."""
+def planned(folder: Path, cluster: Cluster, cli: Cli, runs: int = 3, grace_s: int = 2) -> Path:
+    """A project with so many planned runs of one shape, which gives an intent back after `grace_s`."""
     axes = {"nodes": [1], "ranks_per_node": [1]}
     project = make_project(folder, cluster.name, studies={"t": study(["python", "-c", TALLY], axes=axes, repeats=runs)})
     path = project / "sites" / f"{cluster.name}.yaml"
-    path.write_text(re.sub(r"adopt_grace_s: \d+", "adopt_grace_s: 2", path.read_text()))
+    path.write_text(re.sub(r"adopt_grace_s: \d+", f"adopt_grace_s: {grace_s}", path.read_text()))
     cli("plan", cluster.name, "--study", "t", cwd=project, code=0)
     return project
 
@@ -86,6 +86,17 @@ def test_sbatch_that_hangs(reached: bool, cluster: Cluster, shared: Path, cli: C
     cli("submit", cwd=project, env=path, code=3)
     assert counts(cli, project).get("done", 0) == 0 or reached
     executed_once(project, cluster, cli)
+
+
+@needs("slurm")
+def test_runs_that_slurm_may_still_have_are_not_passed_over(cluster: Cluster, shared: Path, cli: Cli) -> None:
+    """The same command at once: there is something to do, but not yet."""
+    project = planned(shared / "p", cluster, cli, grace_s=3600)
+    path = in_front(shared / "bin", sbatch="exit 1")
+    cli("submit", cwd=project, env=path, code=3)
+    (error,) = cli("submit", "--json", cwd=project, code=3).json()["errors"]
+    assert error["message"].startswith("sbatch gave no clear answer about 3 runs ")
+    assert "3 submitting: being sent right now, or sbatch gave no clear answer" in cli("status", cwd=project).stdout
 
 
 @needs("slurm")

@@ -174,7 +174,7 @@ def test_a_controller_that_is_away_changes_nothing(
     cli("plan", "vega", "--study", "t", "--set", "revision=2", cwd=folder, code=0)
     own_testbed.ctld_stop("vega")
     try:
-        answer = cli("status", "--force", cwd=folder, code=0)
+        answer = cli("status", "--force", cwd=folder, code=3)
         assert re.search(r"vega last answered in full \d+ s ago: what it didn't say is as it was", answer.stderr)
         kept = cli("status", "--no-refresh", "--json", cwd=folder, code=0).json()["data"]["groups"][0]["states"]
         assert (kept["planned"], kept["running"]) == (1, 1)

@@ -55,6 +55,12 @@ def test_status_of_three_clusters(testbed: Testbed, shared: Path, cli: Cli) -> N
     ]
     assert [run["site"] for run in failed] == sorted(SITES)
     print(cli("show", failed[0]["run_id"], cwd=project, env=conf, code=0).stdout)
+    stranger = conf | {"CAMPAIGN_SLURM_CONF_JUWELS": conf["CAMPAIGN_SLURM_CONF_VEGA"]}
+    answer = cli("status", "--force", "--json", cwd=project, env=stranger, code=3).json()
+    (error,) = answer["errors"]
+    assert error["message"] == "juwels: this is cluster `vega`, and the jobs are on `juwels`"
+    assert {site["site"]: site["error"] is None for site in answer["data"]["sites"]} == {
+        "juwels": False, "vega": True, "jupiter": True}  # fmt: skip
     report = cli("cancel", "--all", "--json", cwd=project, env=conf, code=0).json()["data"]
     assert report["jobs"] == 6
     wait_for(lambda: [*states("ends"), *states("waits")] == [{"done": 1, "failed": 1, "cancelled": 1}] * 3

@@ -26,6 +26,7 @@ class Site:
     """The few facts of a site that refreshing needs."""
 
     name = "here"
+    accounting = True
 
     class scheduler:
         adopt_grace_s = 120.0
@@ -206,6 +207,35 @@ def test_slurm_knows_better_why_a_head_was_told_to_end(ledger: Ledger) -> None:
     queue(ledger)
     record(ledger, "interrupted", reason="the job was told to end (SIGTERM)")
     assert look(ledger, "", sacct_row("TIMEOUT")) == "timeout"
+
+
+def test_who_told_a_head_to_end_is_waited_for_until_accounting_says_it(ledger: Ledger) -> None:
+    """Slurm's queue has forgotten the job, accounting hasn't heard of its end: neither `cancelled` nor anything yet."""
+    queue(ledger)
+    assert look(ledger, squeue_row("RUNNING")) == "running"
+    record(ledger, "cancelled", reason="the job was told to end (SIGTERM)")
+    assert look(ledger) == "running"
+    assert look(ledger, "", sacct_row("TIMEOUT")) == "timeout"
+
+
+def test_it_is_not_waited_for_when_we_told_it_ourselves_or_nobody_will_ever_know(ledger: Ledger) -> None:
+    queue(ledger)
+    assert look(ledger, squeue_row("RUNNING")) == "running"
+    record(ledger, "cancelled", reason="the job was told to end (SIGTERM)")
+    age(ledger, 119)
+    assert look(ledger) == "running"
+    age(ledger, 2)
+    assert look(ledger, error="accounting didn't answer") == "running"
+    assert look(ledger) == "cancelled"
+
+
+def test_what_we_cancelled_is_cancelled_at_once(ledger: Ledger) -> None:
+    queue(ledger)
+    assert look(ledger, squeue_row("RUNNING")) == "running"
+    with ledger.transaction() as db:
+        db.execute("UPDATE jobs SET cancel_at = state_seen_at")
+    record(ledger, "cancelled", reason="the job was told to end (SIGTERM)")
+    assert look(ledger) == "cancelled"
 
 
 @pytest.mark.parametrize("asked", [True, False])
