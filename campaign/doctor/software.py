@@ -35,7 +35,11 @@ OPTIONAL_PACKAGES = {
     "netCDF4": ("netCDF4", "train", ("campaign data prepare hydrology",)),
     "matplotlib": ("matplotlib", "plots", ("campaign plot",)),
     "h5py": ("h5py", "io", ("io_bench studies on HDF5",)),
+    "deepspeed": ("deepspeed", "deepspeed", ("strategies zero0 to zero3",)),
+    "horovod": ("horovod", "horovod", ("strategy horovod",)),
 }
+OWN_WAY = {"horovod": "scripts/build_horovod.sh PYTHON, from a clone (no package of it fits today's torch)"}
+"""What pip can't install."""
 
 TORCH_DEADLINE_S = 60.0
 TORCH_PROBE = """
@@ -57,7 +61,15 @@ def look(need: Need) -> Iterator[Check]:
         found = _version(name, module)
         wanted = need.training and extra == "train"
         ok = found is not None if wanted or found else None
-        yield Check(extra, name, ok, found or "missing", users, None if found else pip_install(extra), wanted)
+        yield Check(
+            extra,
+            name,
+            ok,
+            found or "missing",
+            users,
+            None if found else OWN_WAY.get(name) or pip_install(extra),
+            wanted,
+        )
     if _version("torch", "torch"):
         yield _torch(need)
     yield from _containers(need)
