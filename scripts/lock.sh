@@ -14,7 +14,7 @@ compile() {
 unset UV_FIND_LINKS UV_INDEX UV_EXTRA_INDEX_URL || true
 inputs="pyproject.toml requirements/build.in requirements/torch-deps.in --override requirements/no-torch.txt"
 # shellcheck disable=SC2086  # a list of words
-compile $inputs --extra deepspeed --extra io --extra plots --extra dev -o requirements/ci.txt "$@"
+compile $inputs --extra deepspeed --extra io --extra mlflow --extra plots --extra dev -o requirements/ci.txt "$@"
 # shellcheck disable=SC2086
 compile $inputs --extra train --extra plots -c requirements/ci.txt -o requirements/demo.txt "$@"
 compile requirements/uv.in -o requirements/uv.txt "$@"

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 python=$1
 shift
 # fuse and memory-cgroup stay free: whether they are there is up to the kernel and the container
-require=slurm,torch,deepspeed,horovod,zarr,h5py,netCDF4,matplotlib,strace
+require=slurm,torch,deepspeed,horovod,zarr,h5py,netCDF4,matplotlib,mlflow,strace
 unset PYTHONDONTWRITEBYTECODE
 
 if [ "$(id -u)" -eq 0 ]; then

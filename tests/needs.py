@@ -105,6 +105,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "zarr": functools.partial(_module, "zarr", "train"),
     "h5py": functools.partial(_module, "h5py", "io"),
     "netCDF4": functools.partial(_module, "netCDF4", "train"),
+    "mlflow": functools.partial(_module, "mlflow", "mlflow"),
     "matplotlib": functools.partial(_module, "matplotlib", "plots"),
 }
 

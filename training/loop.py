@@ -67,27 +67,9 @@ def train(
 
     `report` is told of each epoch, outside of what is timed.
     """
-    local_batch, _ = settings.batches(world.size)
-    samples = parts["train"].fraction(settings.fraction, settings.seed)
     validation = parts["validation"].fraction(settings.fraction, settings.seed) if settings.validate else None
-    model = _model(settings, samples)
-    micro_batch = settings.micro_batch(local_batch)
-    request = Request(
-        lambda parameters: make_optimizer(settings, parameters), micro_batch, settings.micro_batches, settings.grad_clip
-    )
-    strategy = prepare(settings.strategy, model, world, request)
-    shard = Shard(
-        samples,
-        world,
-        local_batch,
-        seed=settings.seed,
-        sharded=settings.sharded,
-        num_workers=settings.num_workers,
-    )
-    stepper = Stepper(settings, strategy, world, recorder, shard, micro_batch)
-    # the same initial weights on every rank, but not the same dropped units
-    torch.manual_seed(settings.seed * 1_000_003 + world.rank)
-    trained = Trained(model)
+    stepper = make_stepper(settings, parts, world, recorder)
+    trained = Trained(stepper.strategy.plain)
     for epoch in range(settings.epochs):
         result = _epoch(stepper, epoch, validation, keep_losses=keep_losses, losses=trained.losses)
         trained.epochs.append(result)
@@ -103,8 +85,30 @@ def train(
             val_loss=result.val_loss,
         )
         report(result)
-    strategy.close()
+    stepper.strategy.close()
     return trained
+
+
+def make_stepper(settings: Settings, parts: dict[Part, Samples], world: World, recorder: Recorder) -> Stepper:
+    """All that a step needs: model, strategy, this rank's share of the data; a collective call."""
+    local_batch, _ = settings.batches(world.size)
+    micro_batch = settings.micro_batch(local_batch)
+    samples = parts["train"].fraction(settings.fraction, settings.seed)
+    request = Request(
+        lambda parameters: make_optimizer(settings, parameters), micro_batch, settings.micro_batches, settings.grad_clip
+    )
+    strategy = prepare(settings.strategy, _model(settings, samples), world, request)
+    shard = Shard(
+        samples,
+        world,
+        local_batch,
+        seed=settings.seed,
+        sharded=settings.sharded,
+        num_workers=settings.num_workers,
+    )
+    # the same initial weights on every rank, but not the same dropped units
+    torch.manual_seed(settings.seed * 1_000_003 + world.rank)
+    return Stepper(settings, strategy, world, recorder, shard, micro_batch)
 
 
 def _model(settings: Settings, samples: Samples) -> nn.Module:

@@ -51,6 +51,8 @@ class Settings:
     """Share of the training samples that is used, drawn with `seed`; validation takes the same share."""
     sharded: bool = True
     """False: every rank reads all samples. A fault on purpose, the one of the CERN report's first runs."""
+    profile: bool = False
+    """Count collectives and profile some steps instead of training: no times (see `training.profile`)."""
     validate: bool = True
     """Loss on the validation years after each epoch (outside of the epoch time)."""
     num_workers: int = field(default=0, metadata={"least": 0})

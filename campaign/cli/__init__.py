@@ -58,6 +58,7 @@ COMMANDS: dict[str, Row] = {
     "cost": Row("campaign.cli.cost:cost", "Show what runs have cost: planned, held and charged."),
     "sql": Row("campaign.cli.sql:sql", "Ask the store in SQL."),
     "plot": Row("campaign.cli.plot:plot", "Draw figures from the store."),
+    "export": Row("campaign.cli.export:export", "Mirror results to other tools."),
     "data": Row("campaign.cli.data:data", "Prepare the data sets that studies read."),
     "site": Row("campaign.cli.site:site", "Check a site file, make a first one, probe compute nodes."),
     "doctor": Row("campaign.cli.doctor:doctor", "Say what is installed, what is missing, and what installs it."),

@@ -22,6 +22,8 @@ Examples:
 AREAS = {
     "base": "campaign itself",
     "train": "training workloads",
+    "deepspeed": "training with DeepSpeed",
+    "horovod": "training with Horovod",
     "plots": "figures",
     "io": "storage studies",
     "mlflow": "MLflow",

@@ -35,6 +35,7 @@ OPTIONAL_PACKAGES = {
     "netCDF4": ("netCDF4", "train", ("campaign data prepare hydrology",)),
     "matplotlib": ("matplotlib", "plots", ("campaign plot",)),
     "h5py": ("h5py", "io", ("io_bench studies on HDF5",)),
+    "mlflow": ("mlflow", "mlflow", ("campaign export mlflow",)),
     "deepspeed": ("deepspeed", "deepspeed", ("strategies zero0 to zero3",)),
     "horovod": ("horovod", "horovod", ("strategy horovod",)),
 }

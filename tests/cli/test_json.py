@@ -104,6 +104,11 @@ CASES: dict[str, list[Case]] = {
         bad("SELECT nothing FROM nowhere"),
     ],
     "plot": [ok("scaling"), ok(where="outside"), bad("no-such-figure"), bad("scaling", where="outside")],
+    "export mlflow": [
+        ok("--uri", "sqlite:///mlflow.db"),
+        bad("--uri", "mlruns"),
+        bad("--uri", "sqlite:///mlflow.db", where="outside"),
+    ],
     "data prepare": [
         ok("hydrology", "--synthetic", "--cells", "8", "--years", "14", "--dest", "small"),
         bad("hydrology", "--synthetic", "--cells", "-1", "--dest", "smaller"),
@@ -128,7 +133,7 @@ CASES: dict[str, list[Case]] = {
     "doctor": [ok(where="outside"), bad("--site", "nowhere"), bad("--site", "local", where="outside")],
     "completion": [ok("bash"), ok("zsh"), ok("fish"), bad("tcsh")],
 }
-NEEDS = {"plot": "matplotlib", "data prepare": "zarr"}
+NEEDS = {"plot": "matplotlib", "export mlflow": "mlflow", "data prepare": "zarr"}
 
 
 def group_context() -> click.Context:

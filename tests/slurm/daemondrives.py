@@ -17,10 +17,10 @@ def as_they_were(drill: Drill, study: str, said: str) -> None:
            "FROM runs JOIN jobs USING (run_id) WHERE study = ? ORDER BY ord")  # fmt: skip
     before = drill.query(sql, study)
     assert {row[1] for row in before} == {"running"}
-    answer = drill.cli("status", "--force", "--json")
-    (warning,) = answer.json()["warnings"]
-    assert said in warning["message"], answer
-    assert re.search(r"\d+ s ago", warning["hint"]), answer
+    answer = drill.cli("status", "--force", "--json", code=3)
+    (error,) = answer.json()["errors"]
+    assert said in error["message"], answer
+    assert re.search(r"\d+ s ago", error["hint"]), answer
     assert drill.query(sql, study) == before
     (site,) = (site for site in answer.json()["data"]["sites"] if site["site"] == "vega")
     assert site["error"], answer

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from campaign.errors import EXIT_NOT_NOW, EXIT_OK
 from campaign.slurm.queries import SACCT_FIELDS, SQUEUE_FORMAT
 from tests.conftest import Result, campaign_command
 from tests.slurm.projects import make_project, study
@@ -147,8 +148,10 @@ class Drill:
         return self.cli("submit", *(word for name in studies for word in ("--study", name)), code=code)
 
     def poll(self) -> Result:
-        """Ask the schedulers now."""
-        return self.cli("status", "--force", "--json")
+        """Ask the schedulers now; one that is away is told by the exit code."""
+        answer = self.cli("status", "--force", "--json", code=None)
+        assert answer.code in (EXIT_OK, EXIT_NOT_NOW), str(answer)
+        return answer
 
     def states(self, *studies: str) -> list[str]:
         """States of the runs of these studies, after asking Slurm."""

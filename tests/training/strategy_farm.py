@@ -70,6 +70,7 @@ def run(data: str, group: dict[str, Any], out: Path, rank: int) -> None:
     from training import distributed, samples, settings
     from training.data.layout import read_info
     from training.loop import train
+    from training.profile import profile
 
     torch.set_num_threads(1)
     series = samples.load(read_info(Path(data)))
@@ -80,6 +81,12 @@ def run(data: str, group: dict[str, Any], out: Path, rank: int) -> None:
         for name, params in group["cases"].items():
             chosen, started = settings.parse(params), time.monotonic()
             parts = samples.build(series, chosen.window)
+            if chosen.profile:
+                seen = profile(chosen, parts, place, Recorder.from_env())
+                found[name] = {"collectives": seen.collectives, "bytes": seen.bytes,
+                               "fraction": seen.computation_fraction}  # fmt: skip
+                write(out, rank, found)
+                continue
             trained = train(chosen, parts, place, Recorder.from_env(), keep_losses=True)
             last = trained.epochs[-1]
             found[name] = {
@@ -89,8 +96,12 @@ def run(data: str, group: dict[str, Any], out: Path, rank: int) -> None:
                 "unique": last.samples_unique,
                 "seconds": time.monotonic() - started,
             }
-            if rank == 0:
-                out.with_suffix(".json").write_text(json.dumps(found))
+            write(out, rank, found)
+
+
+def write(out: Path, rank: int, found: dict[str, Any]) -> None:
+    if rank == 0:
+        out.with_suffix(".json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def ran(bucket: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran
     cases = {f"world {world}": Case(world, EXACT, data) for world in (1, 2, 3)}
     cases["adam"] = Case(2, EXACT | {"optimizer": "adam", "lr": 1e-3, "precision": "fp32"}, data)
     cases["bf16"] = Case(2, EXACT | {"optimizer": "adam", "lr": 1e-3, "precision": "bf16"}, data)
+    cases["profile"] = Case(2, EXACT | {"profile": True}, data)
     cases["unsharded"] = Case(2, EXACT | {"sharded": False}, data)
     cases["undivided"] = Case(3, EXACT | {"global_batch": 32}, data)
     cases["no data"] = Case(2, EXACT, data + "-elsewhere")
@@ -112,6 +113,20 @@ def test_what_each_rank_records(ran: dict[str, Ran]) -> None:
             assert not exposed < 0
         assert any(step[9] >= 0 for step in steps)  # DDP has measured its communication
     assert result.epochs(0)[1]["val_loss"] == pytest.approx(result.epochs(1)[1]["val_loss"])
+
+
+def test_the_profiler_mode_records_counts_and_no_times(ran: dict[str, Ran]) -> None:
+    case = ran["profile"]
+    assert case.codes == [0, 0], str(case)
+    steps, others = case.records()
+    assert steps == []
+    assert case.epochs() == []
+    seen = {(record["name"], record["labels"].get("operation")): record["value"] for record in others
+            if record["k"] == "observe"}  # fmt: skip
+    assert seen["collectives_per_step", "all_reduce"] == 2
+    assert 0 < seen["itwinai_computation_fraction", None] < 1
+    assert {record["k"] for record in case.records(1)[1]} <= {"phase", "world", "affinity"}
+    assert "all_reduce: 2 a step, " in case.out()
 
 
 def test_the_audit_of_sharded_data(ran: dict[str, Ran]) -> None:

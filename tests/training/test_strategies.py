@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ pytestmark = needs("torch", "zarr", "deepspeed", "horovod")
 WORLDS = (1, 2, 3, 4)
 MORE = (1, 3)
 """World sizes at which micro-batches and overflows are tried."""
+PROFILED = (2, 3)
 STRATEGIES = ("ddp", "fsdp2", "zero0", "zero1", "zero2", "zero3", "horovod")
 STEPS = 20
 BATCH = 24
@@ -67,7 +69,7 @@ def run_farm(data: Path, folder: Path, groups: dict[str, Any]) -> Farm:
         start_new_session=True,
     )
     try:
-        assert farm.wait(420) == 0
+        assert farm.wait(900) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(farm.pid, signal.SIGKILL)
@@ -99,6 +101,9 @@ def farm(bucket: Path, tmp_path_factory: pytest.TempPathFactory) -> Farm:
         str(world): {"world": world, "lie": False, "cases": cases | (more if world in MORE else {})} for world in WORLDS
     }
     fp32 = {strategy: cases[f"{strategy} fp32"] for strategy in STRATEGIES}
+    looks = {f"{strategy} {micro}": plain | {"strategy": strategy, "micro_batches": micro, "profile": True}
+             for strategy in STRATEGIES for micro in (1, 2)}  # fmt: skip
+    groups |= {f"profile {world}": {"world": world, "lie": False, "cases": looks} for world in PROFILED}
     groups["lie"] = {"world": 3, "lie": True, "cases": fp32}
     return run_farm(bucket, tmp_path_factory.mktemp("farm"), groups)
 
@@ -146,12 +151,15 @@ def difference(losses: list[float], expected: list[float]) -> float:
 
 
 def test_all_ranks_end_well(farm: Farm) -> None:
-    assert farm.codes == {str(world): [0] * world for world in WORLDS} | {"lie": [0, 0, 0]}, farm.said()
+    wanted = {str(world): [0] * world for world in WORLDS} | {f"profile {world}": [0] * world for world in PROFILED}
+    assert farm.codes == wanted | {"lie": [0, 0, 0]}, farm.said()
 
 
 def test_nothing_is_said_on_stderr(farm: Farm) -> None:
-    said = {path.name: text for path in farm.folder.glob("*.err") if (text := path.read_text())}
-    assert said == {}
+    """But for PyTorch's profiler, which says when it begins and ends."""
+    said = {path.name: [line for line in path.read_text().splitlines() if not line.startswith("USDT:")]
+            for path in farm.folder.glob("*.err")}  # fmt: skip
+    assert {name: lines for name, lines in said.items() if lines} == {}
 
 
 @pytest.mark.parametrize("precision", LIMITS)
@@ -187,6 +195,49 @@ def test_no_strategy_reads_the_world_from_the_environment(
     found, wanted = farm.found["lie"][strategy], fraction_of(bucket)[1]
     assert difference(found["losses"], references["fp32"]) < LIMITS["fp32"]
     assert (found["seen"], found["unique"]) == (wanted + 1, wanted)  # 239 samples over 3 ranks: one is read twice
+
+
+SHAPES = ((32, 5), (32, 8), (32,), (32,), (1, 8), (1,))
+"""Parameters of the model: an LSTM of 8 units on 3 inputs and 2 static features, and its head."""
+
+
+def expected(strategy: str, world: int, micro: int) -> dict[str, tuple[int, int]]:
+    """(collectives, bytes) of a step by name: from what each strategy divides and when, nothing measured."""
+    numels = [math.prod(shape) for shape in SHAPES]
+    whole = 4 * sum(numels)  # fp32
+    number = 4  # one fp32 number: the loss, a norm
+    # FSDP2 divides the first dimension, with padding; layers are the LSTM and the head
+    by_rows = 4 * sum(math.ceil(shape[0] / world) * world * math.prod(shape[1:]) for shape in SHAPES)
+    # ZeRO-3 divides each parameter, ZeRO-1 and 2 one flat buffer, in units of two numbers
+    by_parameter = 4 * sum(math.ceil(numel / world) * world for numel in numels)
+    flat = 4 * math.ceil(sum(numels) / (2 * world)) * 2 * world
+    match strategy:
+        case "ddp" | "zero0":
+            return {"all_reduce": (2, whole + number)}  # one bucket, the loss
+        case "horovod":
+            return {"all_reduce": (len(SHAPES) + 1, whole + number)}  # each parameter, the loss
+        case "fsdp2":  # each layer is gathered in forward and in backward; loss and norm are summed
+            return {"all_gather": (4 * micro, 2 * micro * by_rows), "reduce_scatter": (2, by_rows),
+                    "all_reduce": (2, 2 * number)}  # fmt: skip
+        case "zero1":  # gradients once, the loss, the norm; updated parameters are gathered
+            return {"all_reduce": (3, whole + 2 * number), "all_gather": (1, flat)}
+        case "zero2":  # gradients after every micro-batch
+            return {"all_reduce": (micro + 2, micro * whole + 2 * number), "all_gather": (1, flat)}
+        case "zero3":  # small parameters are gathered once, after the step; loss, and norm with a flag
+            return {"reduce_scatter": (micro, micro * by_parameter), "all_gather": (len(SHAPES), by_parameter),
+                    "all_reduce": (2, 3 * number)}  # fmt: skip
+    raise AssertionError(strategy)
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("world", PROFILED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_collectives_and_bytes_of_a_step(farm: Farm, strategy: str, world: int, micro: int) -> None:
+    found = farm.found[f"profile {world}"][f"{strategy} {micro}"]
+    assert {name: (count, found["bytes"][name]) for name, count in found["collectives"].items()} == expected(
+        strategy, world, micro
+    )
+    assert 0 < found["fraction"] < 1
 
 
 def test_the_reference_learns(references: dict[str, list[float]]) -> None:

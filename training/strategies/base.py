@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Count = Callable[[str, int], None]
 Exposed = Callable[[], float]
 """Seconds of one step; asked for once the device has reached the step's end."""
 
@@ -76,6 +77,10 @@ class Strategy(Protocol):
 
     def exposed(self, step: int) -> Exposed | None:
         """Communication of the step just made that computing didn't hide; None where it wasn't measured."""
+        ...
+
+    def counting(self, add: Count) -> AbstractContextManager[object]:
+        """While it is entered, `add(name, bytes)` is called for each collective that PyTorch doesn't see."""
         ...
 
     def state(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ steps that they sample.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from training.distributed import World
-from training.strategies.base import Exposed, Request, scale_and_clip, sum_async, update
+from training.strategies.base import Count, Exposed, Request, scale_and_clip, sum_async, update
 
 SAMPLE_EVERY = 10
 """DDP measures its communication in the first 10 steps and then every so many."""
@@ -70,6 +70,10 @@ class DDP:
         data = self.model._get_ddp_logging_data()
         seconds = (int(data["backward_comm_time"]) - int(data["backward_compute_comm_overlap_time"])) * 1e-9
         return lambda: max(seconds, 0.0)
+
+    def counting(self, add: Count) -> AbstractContextManager[object]:
+        """See `Strategy`."""
+        return nullcontext()
 
     def state(self) -> dict[str, Any]:
         """See `Strategy`."""

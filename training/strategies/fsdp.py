@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from campaign.errors import BadInput, Problem
 from training.distributed import World
-from training.strategies.base import Exposed, Request, scale_and_clip, sum_async, update
+from training.strategies.base import Count, Exposed, Request, scale_and_clip, sum_async, update
 from training.strategies.waits import Waits
 
 
@@ -75,6 +75,10 @@ class FSDP2:
         if self.dp_size == 1:
             return lambda: 0.0
         return None if self._waits is None else self._waits.take()
+
+    def counting(self, add: Count) -> AbstractContextManager[object]:
+        """See `Strategy`."""
+        return nullcontext()
 
     def state(self) -> dict[str, Any]:
         """See `Strategy`."""

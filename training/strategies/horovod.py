@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import nn
 
 from campaign.errors import BadInput, Problem
 from training.distributed import World
-from training.strategies.base import Exposed, Request, scale_and_clip
+from training.strategies.base import Count, Exposed, Request, scale_and_clip
 from training.strategies.waits import Waits
 
 
@@ -45,6 +45,7 @@ class Horovod:
             op=hvd.Average,
         )
         self._waits = Waits(on_gpu=False)
+        self._count: Count | None = None
         self._wait = self._waits.around(self.optimizer.synchronize)
 
     def no_sync(self) -> AbstractContextManager[object]:
@@ -69,12 +70,32 @@ class Horovod:
 
     def sum_async(self, tensor: torch.Tensor) -> Callable[[], None]:
         """See `Strategy`. By Horovod: two libraries' collectives at once can block each other on a GPU."""
+        if self._count is not None:
+            self._count("all_reduce", tensor.nbytes)
         handle = self._hvd.allreduce_async_(tensor, name="loss", op=self._hvd.Sum)
         return lambda: self._hvd.synchronize(handle)
 
     def exposed(self, step: int) -> Exposed | None:
         """See `Strategy`."""
         return (lambda: 0.0) if self.dp_size == 1 else self._waits.take()
+
+    @contextmanager
+    def _counting(self, add: Count) -> Iterator[None]:
+        make = self.optimizer._allreduce_grad_async
+
+        def counted(parameter: nn.Parameter) -> Any:
+            add("all_reduce", 0 if parameter.grad is None else parameter.grad.nbytes)
+            return make(parameter)
+
+        self._count, self.optimizer._allreduce_grad_async = add, counted
+        try:
+            yield
+        finally:
+            self._count, self.optimizer._allreduce_grad_async = None, make
+
+    def counting(self, add: Count) -> AbstractContextManager[object]:
+        """See `Strategy`. Requests, of which Horovod puts several into one collective."""
+        return self._counting(add)
 
     def state(self) -> dict[str, Any]:
         """See `Strategy`."""

@@ -15,7 +15,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch import nn
 
 from campaign.errors import BadInput, Problem
 from training.distributed import World
-from training.strategies.base import Exposed, Request, scale_and_clip, sum_async
+from training.strategies.base import Count, Exposed, Request, scale_and_clip, sum_async
 from training.strategies.waits import Waits
 
 
@@ -87,6 +87,10 @@ class Zero:
         if self.dp_size == 1:
             return lambda: 0.0
         return None if self.stage == 3 else self._waits.take()
+
+    def counting(self, add: Count) -> AbstractContextManager[object]:
+        """See `Strategy`."""
+        return nullcontext()
 
     def state(self) -> dict[str, Any]:
         """See `Strategy`."""

@@ -23,6 +23,7 @@ from campaign.record import Recorder
 
 if TYPE_CHECKING:
     from training.loop import EpochResult
+    from training.profile import Profile
 
 NAME = "hydrology"
 
@@ -65,6 +66,7 @@ def _run(params: dict[str, Any], path: Path, recorder: Recorder) -> None:
     from training import distributed, samples, settings, strategies
     from training.data.layout import read_info
     from training.loop import train
+    from training.profile import profile
 
     chosen = settings.parse(params)
     strategies.load(chosen.strategy)
@@ -84,7 +86,10 @@ def _run(params: dict[str, Any], path: Path, recorder: Recorder) -> None:
                 f"{torch.get_num_threads()} threads each",
                 flush=True,
             )
-        train(chosen, parts, world, recorder, report=_report if world.rank == 0 else lambda result: None)
+        if chosen.profile:
+            _tell(profile(chosen, parts, world, recorder), world.rank)
+        else:
+            train(chosen, parts, world, recorder, report=_report if world.rank == 0 else lambda result: None)
 
 
 def _report(result: EpochResult) -> None:
@@ -94,6 +99,14 @@ def _report(result: EpochResult) -> None:
         f"{result.samples_seen} samples read, {result.samples_unique} different",
         flush=True,
     )
+
+
+def _tell(found: Profile, rank: int) -> None:
+    if rank:
+        return
+    for name, count in sorted(found.collectives.items()):
+        print(f"{name}: {count:g} a step, {found.bytes[name]:g} bytes", flush=True)
+    print(f"computation fraction as itwinai counts it: {found.computation_fraction:.3f}", flush=True)
 
 
 def _arguments(argv: list[str] | None) -> tuple[dict[str, Any], Path]:
