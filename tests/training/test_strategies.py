@@ -21,7 +21,8 @@ import pytest
 from tests.needs import needs
 from tests.training.ranks import ROOT
 
-pytestmark = needs("torch", "zarr", "deepspeed", "horovod")
+# the farm runs some 150 trainings of up to four ranks
+pytestmark = [needs("torch", "zarr", "deepspeed", "horovod"), pytest.mark.timeout(900)]
 
 WORLDS = (1, 2, 3, 4)
 MORE = (1, 3)
