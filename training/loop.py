@@ -21,7 +21,7 @@ from training.distributed import World
 from training.model import LSTMSurrogate
 from training.samples import Part, Samples
 from training.settings import Settings
-from training.sharding import Shard, audit
+from training.sharding import Shard, audit, auto_workers
 from training.stepper import Stepper, make_optimizer
 from training.strategies import Request, prepare
 
@@ -104,7 +104,7 @@ def make_stepper(settings: Settings, parts: dict[Part, Samples], world: World, r
         local_batch,
         seed=settings.seed,
         sharded=settings.sharded,
-        num_workers=settings.num_workers,
+        num_workers=auto_workers() if settings.num_workers == "auto" else settings.num_workers,
     )
     # the same initial weights on every rank, but not the same dropped units
     torch.manual_seed(settings.seed * 1_000_003 + world.rank)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import operator
+import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -55,7 +58,8 @@ class Settings:
     """Count collectives and profile some steps instead of training: no times (see `training.profile`)."""
     validate: bool = True
     """Loss on the validation years after each epoch (outside of the epoch time)."""
-    num_workers: int = field(default=0, metadata={"least": 0})
+    num_workers: int | Literal["auto"] = field(default=0, metadata={"least": 0})
+    """Loader processes; auto: from the cores that this rank really has."""
     init_timeout_s: float = _positive(300.0)
     """Until the process group and the first step are there."""
     train_timeout_s: float = _positive(100.0)
@@ -125,6 +129,11 @@ def _checked(value: Any, kind: Any, limits: Any) -> Any:
         if value not in allowed:
             raise ValueError(", ".join(allowed))
         return value
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        words = [word for arg in typing.get_args(kind) for word in typing.get_args(arg)]
+        if words and isinstance(value, str):
+            return _checked(value, Literal[tuple(words)], limits)
+        kind = functools.reduce(operator.or_, (arg for arg in typing.get_args(kind) if not typing.get_args(arg)))
     optional = type(None) in typing.get_args(kind)
     if optional:
         if value is None:

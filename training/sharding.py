@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple, cast
+import multiprocessing
+import os
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -49,6 +51,9 @@ class Shard:
             num_workers=num_workers,
             pin_memory=world.on_gpu,
             persistent_workers=num_workers > 0,
+            # a fork would copy threads' locks and the GPU's context; workers of one server share its imports
+            multiprocessing_context=_workers() if num_workers else None,
+            worker_init_fn=_begin_worker if num_workers else None,
         )
 
     def __len__(self) -> int:
@@ -108,6 +113,33 @@ def audit(read: torch.Tensor, total: int, world: World) -> Audit:
     dist.all_reduce(hashes)
     order = hashlib.sha256(hashes.cpu().numpy().tobytes()).hexdigest()[:16]
     return Audit(int(seen), int(bitmap.sum(dtype=torch.int64)), order)
+
+
+MOST_WORKERS = 8
+"""More than these wait for memory, not for each other."""
+
+
+def auto_workers() -> int:
+    """Workers for the cores that this rank really has: one core is the rank's own."""
+    ranks = 1 if cores_are_the_ranks_own() else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(0, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // ranks - 1))
+
+
+def cores_are_the_ranks_own() -> bool:
+    """Whether somebody (campaign's node agent, Slurm, numactl) has bound this rank to a part of the machine."""
+    return len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
+
+
+def _workers() -> Any:
+    """Processes forked from a server that has imported PyTorch once and has no thread of this rank."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["training.samples"])
+    return context
+
+
+def _begin_worker(worker: int) -> None:
+    """One thread each: workers are for parallel reading, and the rank's threads have the cores."""
+    torch.set_num_threads(1)
 
 
 def _as_it_is(batch: object) -> Batch:

@@ -37,6 +37,7 @@ def ran(bucket: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran
     cases["adam"] = Case(2, EXACT | {"optimizer": "adam", "lr": 1e-3, "precision": "fp32"}, data)
     cases["bf16"] = Case(2, EXACT | {"optimizer": "adam", "lr": 1e-3, "precision": "bf16"}, data)
     cases["profile"] = Case(2, EXACT | {"profile": True}, data)
+    cases["workers"] = Case(2, EXACT | {"num_workers": 2}, data)
     cases["unsharded"] = Case(2, EXACT | {"sharded": False}, data)
     cases["undivided"] = Case(3, EXACT | {"global_batch": 32}, data)
     cases["no data"] = Case(2, EXACT, data + "-elsewhere")
@@ -127,6 +128,16 @@ def test_the_profiler_mode_records_counts_and_no_times(ran: dict[str, Ran]) -> N
     assert 0 < seen["itwinai_computation_fraction", None] < 1
     assert {record["k"] for record in case.records(1)[1]} <= {"phase", "world", "affinity"}
     assert "all_reduce: 2 a step, " in case.out()
+
+
+def test_loader_workers_change_nothing_but_who_reads(ran: dict[str, Ran]) -> None:
+    """Two processes a rank, from a server that has no threads; the rank's own end ends them."""
+    case = ran["workers"]
+    assert case.codes == [0, 0], str(case)
+    assert case.losses() == ran["world 2"].losses()
+    assert [epoch["samples_unique"] for epoch in case.epochs()] == [
+        epoch["samples_unique"] for epoch in ran["world 2"].epochs()
+    ]
 
 
 def test_the_audit_of_sharded_data(ran: dict[str, Ran]) -> None:

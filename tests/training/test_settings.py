@@ -42,6 +42,8 @@ def test_defaults_are_the_report_s() -> None:
         ({"precision": "fp8"}, "precision", "fp32, bf16, fp16, fp64"),
         ({"strategy": "zero4"}, "strategy", "ddp, fsdp2, zero0, zero1, zero2, zero3, horovod"),
         ({"micro_batches": 0}, "micro_batches", "above 0"),
+        ({"num_workers": "many"}, "num_workers", "auto"),
+        ({"num_workers": -1}, "num_workers", "at least 0"),
         ({"sharded": "no"}, "sharded", "true or false"),
         ({"seed": -1}, "seed", "at least 0"),
     ],

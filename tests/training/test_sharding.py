@@ -106,3 +106,13 @@ def test_audit_counts() -> None:
         assert (found.seen, found.unique, found.duplication) == (4, 3, pytest.approx(4 / 3))
         assert found.order_hash == audit(torch.tensor([3, 1, 1, 9]), 12, world).order_hash
         assert found.order_hash != audit(torch.tensor([1, 3, 1, 9]), 12, world).order_hash
+
+
+def test_workers_for_the_cores_that_a_rank_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.sharding import auto_workers
+
+    monkeypatch.setattr("os.cpu_count", lambda: 48)
+    for mine, ranks, wanted in ((12, 4, 8), (4, 4, 3), (1, 4, 0), (48, 4, 8), (48, 24, 1), (48, 48, 0)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, mine=mine: set(range(mine)))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        assert auto_workers() == wanted, (mine, ranks)
