@@ -76,14 +76,15 @@ def submit(context: Context, selection: Selection, everything: bool, dry_run: bo
         )  # fmt: skip
         waiting = None if done.report.uncertain else unanswered(ledger, ids)
     context.data = round_data(done)
+    tell_round(context, done)
+    told = bool(context.errors) or done.report.queued > 0  # a refusal says more than a cluster that said nothing
     for problem in silent:
-        if done.report.queued:
+        if told:
             context.warn(problem)
         else:
             context.fail(problem, exit_code=EXIT_NOT_NOW)
     if waiting is not None:
         context.fail(waiting, exit_code=EXIT_NOT_NOW)
-    tell_round(context, done)
     if not (done.report.queued or done.report.held or context.errors or done.explored):
         context.say("nothing is planned in this selection; `campaign status` shows where runs stand")
 
