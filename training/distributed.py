@@ -115,11 +115,16 @@ def _device() -> torch.device:
     return device
 
 
+def own_cores() -> int:
+    """Cores of this rank, at least one: all that it may run on where campaign has bound it, else its share of them."""
+    sharing = 1 if "CAMPAIGN_RANK_DIR" in os.environ else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, len(os.sched_getaffinity(0)) // sharing)
+
+
 def _limit_threads() -> None:
-    """As many threads as this rank has cores: OMP_NUM_THREADS if given, else its share of the affinity mask."""
+    """As many threads as this rank has cores, unless OMP_NUM_THREADS says otherwise."""
     if "OMP_NUM_THREADS" not in os.environ:
-        cores = len(os.sched_getaffinity(0))
-        torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+        torch.set_num_threads(own_cores())
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 
 from campaign.errors import CampaignError, Problem
 from campaign.record import Recorder
-from training.distributed import World
+from training.distributed import World, own_cores
 from training.model import LSTMSurrogate
 from training.samples import Part, Samples
 from training.settings import Settings
@@ -104,7 +104,7 @@ def make_stepper(settings: Settings, parts: dict[Part, Samples], world: World, r
         local_batch,
         seed=settings.seed,
         sharded=settings.sharded,
-        num_workers=auto_workers() if settings.num_workers == "auto" else settings.num_workers,
+        num_workers=auto_workers(own_cores()) if settings.num_workers == "auto" else settings.num_workers,
     )
     # the same initial weights on every rank, but not the same dropped units
     torch.manual_seed(settings.seed * 1_000_003 + world.rank)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
-import operator
-import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -129,16 +126,13 @@ def _checked(value: Any, kind: Any, limits: Any) -> Any:
         if value not in allowed:
             raise ValueError(", ".join(allowed))
         return value
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        words = [word for arg in typing.get_args(kind) for word in typing.get_args(arg)]
-        if words and isinstance(value, str):
-            return _checked(value, Literal[tuple(words)], limits)
-        kind = functools.reduce(operator.or_, (arg for arg in typing.get_args(kind) if not typing.get_args(arg)))
-    optional = type(None) in typing.get_args(kind)
-    if optional:
-        if value is None:
-            return None
-        kind = next(arg for arg in typing.get_args(kind) if arg is not type(None))
+    kinds = typing.get_args(kind) or (kind,)
+    if value is None and type(None) in kinds:
+        return None
+    for words in kinds:
+        if typing.get_origin(words) is Literal and isinstance(value, str):
+            return _checked(value, words, limits)
+    kind = next(one for one in kinds if one is not type(None))
     if kind is bool:
         if not isinstance(value, bool):
             raise ValueError("true or false")

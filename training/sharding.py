@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -119,15 +118,9 @@ MOST_WORKERS = 8
 """More than these wait for memory, not for each other."""
 
 
-def auto_workers() -> int:
-    """Workers for the cores that this rank really has: one core is the rank's own."""
-    ranks = 1 if cores_are_the_ranks_own() else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(0, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // ranks - 1))
-
-
-def cores_are_the_ranks_own() -> bool:
-    """Whether somebody (campaign's node agent, Slurm, numactl) has bound this rank to a part of the machine."""
-    return len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
+def auto_workers(cores: int) -> int:
+    """Loader processes of a rank with so many cores: one core is the rank's own."""
+    return max(0, min(MOST_WORKERS, cores - 1))
 
 
 def _workers() -> Any:

@@ -123,6 +123,15 @@ def gather(
     return report
 
 
+def gather_new(context: Context) -> None:
+    """Bring new records of all runs into the store, for a command that reads it next; rejects become warnings."""
+    report = gather(context)
+    for reject in report.rejects:
+        context.warn(Problem(f"record set aside: {reject.reason}", str(reject.path)))
+    if report.records:
+        context.note(f"{report.records} new records collected")
+
+
 @contextmanager
 def _progress(context: Context) -> Iterator[Callable[[Progress], None]]:
     """A bar on a terminal, a line for each batch elsewhere; nothing when one batch is all."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from campaign.store.mirror import Mirror, MirrorReport
     from campaign.submit.select import Selection
 
+RUNS_AT_ONCE = 100
+"""Read from the store at a time."""
 EXAMPLES = """\b
 Examples:
   campaign export mlflow --uri http://localhost:5000
@@ -56,6 +58,7 @@ def mlflow(
     study as artefacts. The same command again sends what is new or has changed; interrupted, it goes on. Runs without a
     record are left out. DuckDB stays the truth: nothing is read back.
     """
+    from campaign.cli.collect import gather_new
     from campaign.store.mirror import Mirror, MirrorReport, check_uri
     from campaign.submit.ledger import Ledger
     from campaign.submit.select import select_runs
@@ -72,17 +75,16 @@ def mlflow(
     target = check_uri(target, project.root)
     named = experiment or chosen.experiment or project.config.name or project.root.name
     if collect:
-        _collect(context)
+        gather_new(context)
     with Ledger.open(project.ledger_path) as ledger:
         ids = select_runs(ledger, selection)
     report = MirrorReport()
     mirror = Mirror(target, named, project.root)
-    report.experiment_id = mirror.experiment_id
     try:
         _send(context, mirror, ids, report, steps=steps, figures=figures)
     finally:
         context.data = {
-            "uri": target, "experiment": named, "experiment_id": report.experiment_id, "created": report.created,
+            "uri": target, "experiment": named, "experiment_id": mirror.experiment_id, "created": report.created,
             "updated": report.updated, "replaced": report.replaced, "unchanged": report.unchanged,
             "metrics": report.metrics,
         }  # fmt: skip
@@ -97,18 +99,23 @@ def _send(
     from campaign.store.mirrored import mirrored
 
     progress = Progress(context)
-    # read first: the store is not held open while a server is waited for
-    with open_store(context.project.store_path, write=False, note=context.note) as connection:
-        runs = list(mirrored(connection, ids, steps=steps))
+    store, note, sent = context.project.store_path, context.note, 0
+    drawn: dict[str, list[Path]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        drawn = _figures(context, {run.study for run in runs}, Path(folder)) if figures else {}
-        for at, run in enumerate(runs):
-            progress("sending to MLflow", at, len(runs), "runs")
-            run.figures = drawn.get(run.study, [])
-            mirror.send(run, report)
+        for at in range(0, len(ids), RUNS_AT_ONCE):
+            # read first: the store is not held open while a server is waited for
+            with open_store(store, write=False, note=note) as connection:
+                runs = mirrored(connection, ids[at : at + RUNS_AT_ONCE], steps=steps)
+            if figures:
+                drawn |= _figures(context, {run.study for run in runs} - drawn.keys(), Path(folder))
+            for run in runs:
+                progress("sending to MLflow", sent, len(ids), "runs")
+                run.figures = drawn.get(run.study, [])
+                mirror.send(run, report)
+                sent += 1
     progress.end()
-    if len(runs) < len(ids):
-        context.note(f"{number(len(ids) - len(runs), 'run')} without a record left out")
+    if sent < len(ids):
+        context.note(f"{number(len(ids) - sent, 'run')} without a record left out")
 
 
 def _figures(context: Context, studies: set[str], folder: Path) -> dict[str, list[Path]]:
@@ -134,19 +141,9 @@ def _figures(context: Context, studies: set[str], folder: Path) -> dict[str, lis
                 except BadInput as error:
                     context.warn(Problem(f"no figures attached: {error.problems[0].message}",
                                          hint=error.problems[0].hint))  # fmt: skip
-                    return {}
+                    return drawn
                 drawn[study] += made.files
     return drawn
-
-
-def _collect(context: Context) -> None:
-    from campaign.cli.collect import gather, refresh_states
-    from campaign.submit.select import Selection
-
-    refresh_states(context)
-    report = gather(context, Selection())
-    for reject in report.rejects:
-        context.warn(Problem(f"record set aside: {reject.reason}", str(reject.path)))
 
 
 def _summary(report: MirrorReport, uri: str, experiment: str) -> str:

@@ -67,7 +67,9 @@ def plot(
     folder = out or context.project.figures_dir
     choice = _choice(context, selection, series)
     if collect:
-        _collect(context)
+        from campaign.cli.collect import gather_new
+
+        gather_new(context)
     drawn = _draw(context, wanted, choice, folder, suffixes, title, skip_empty="all" in names)
     context.data = {"figures": [plotted.to_json() for plotted in drawn]}
     for plotted in drawn:
@@ -137,18 +139,6 @@ def _choice(context: Context, selection: Selection, series: tuple[str, ...]) -> 
         ids=ids,
         chosen_by=f"--plan {selection.plan}" if selection.plan else "",
     )
-
-
-def _collect(context: Context) -> None:
-    from campaign.store.collect import collect
-
-    report = collect(context.project, context.project.store_path, note=context.note)
-    for reject in report.rejects:
-        context.warn(Problem(f"record set aside: {reject.reason}", str(reject.path)))
-    for folder, reason in report.unreadable.items():
-        context.warn(Problem(f"not collected: {reason}", folder))
-    if report.records:
-        context.note(f"{report.records} new records collected")
 
 
 def _draw(

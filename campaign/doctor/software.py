@@ -62,15 +62,8 @@ def look(need: Need) -> Iterator[Check]:
         found = _version(name, module)
         wanted = need.training and extra == "train"
         ok = found is not None if wanted or found else None
-        yield Check(
-            extra,
-            name,
-            ok,
-            found or "missing",
-            users,
-            None if found else OWN_WAY.get(name) or pip_install(extra),
-            wanted,
-        )
+        way = None if found else OWN_WAY.get(name) or pip_install(extra)
+        yield Check(extra, name, ok, found or "missing", users, way, wanted)
     if _version("torch", "torch"):
         yield _torch(need)
     yield from _containers(need)

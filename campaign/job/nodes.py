@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from campaign.job.classify import Failure
 from campaign.job.hub import Peer
+from campaign.job.outcome import Stop
 from campaign.job.spec import RunSpec
 from campaign.slurm.nodelist import expand
 
 TAIL_NODES = 3
+NAMED_NODES = 8
+"""So many are named in a message."""
+NETWORK_KEYS = "see network.interface and network.master_addr_suffix in the site file (campaign site probe)"
 
 
 @dataclass(slots=True)
@@ -87,6 +92,22 @@ class Nodes:
         """Names of the nodes whose last data did not come."""
         ranks = range(self._spec.nodes)
         return [self._name(rank) for rank in ranks if rank not in self.known or not self.known[rank].idle]
+
+    def not_up(self, what: str) -> str:
+        """`what`, and which nodes are missing."""
+        absent = self.absent() or self.missing()
+        names = ", ".join(absent[:NAMED_NODES])
+        if len(absent) > NAMED_NODES:
+            names += f" and {len(absent) - NAMED_NODES} more"
+        return f"{what}; {len(absent)} of {self._spec.nodes} nodes missing: {names}"
+
+    def never_up(self, within: str, addresses: Sequence[str]) -> Stop:
+        """Agents that never connected. Where none of several did, no node broke: the way to the head is wrong."""
+        reason = self.not_up(f"did not come up within {within}")
+        if self._spec.nodes == 1 or any(self.known):
+            return Stop("node", reason, "node")
+        reason += f"; no other node reached {' or '.join(addresses)}: {NETWORK_KEYS}"
+        return Stop("node", reason, "config" if self._spec.nodes > 2 else "node")
 
     def _name(self, rank: int) -> str:
         if rank in self.known:

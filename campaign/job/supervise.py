@@ -40,7 +40,6 @@ SELF_TERM_S = 2.0
 START_TIMEOUT_S = {"slurm": 600.0, "local": 60.0}
 START_NOTE_S = 30.0
 """Between two lines in the job's log that say which nodes are waited for."""
-NETWORK_KEYS = "see network.interface and network.master_addr_suffix in the site file (campaign site probe)"
 
 
 class Supervisor:
@@ -308,7 +307,7 @@ class Supervisor:
         if self.stop is not None:
             return
         if elapsed_s >= self._deadline_s and not self._started and self.nodes.absent():
-            self._stop(self._never_up(f"did not come up within the time limit of {self.spec.walltime_s:g} s"))
+            self._stop(self.nodes.never_up(f"the time limit of {self.spec.walltime_s:g} s", self._hub.addresses))
         elif elapsed_s >= self._deadline_s:
             self._stop(Stop("deadline", f"the time limit of {self.spec.walltime_s:g} s was reached"))
         elif self._warn_at_s is not None and elapsed_s >= self._warn_at_s:
@@ -319,11 +318,12 @@ class Supervisor:
         elif self._started and self._terminated is not None and now - self._terminated[0] > SELF_TERM_S:
             self._stop(Stop("node", self._terminated[1], scheduler_class(self._launcher.lines) or "node"))
         elif not self._started and now >= self._start_by:
-            self._stop(self._never_up(f"did not come up within {now - self._launched_at:.0f} s"))
+            self._stop(self.nodes.never_up(f"{now - self._launched_at:.0f} s", self._hub.addresses))
         elif not self._started and now >= self._note_at:
             self._note_at = now + START_NOTE_S
-            self._log(self._not_up(f"waiting since {now - self._launched_at:.0f} s for the agents to connect to "
-                                   f"{' or '.join(self._hub.addresses)}"))  # fmt: skip
+            at = " or ".join(self._hub.addresses)
+            waited_s = now - self._launched_at
+            self._log(self.nodes.not_up(f"waiting since {waited_s:.0f} s for the agents to connect to {at}"))
         elif self._hang_s is not None and self._started and now - self._progress_at > self._hang_s:
             self._stop(Stop("hang", f"no output and no record for {self._hang_s:g} s", "hang"))
         elif self._launcher.ended():
@@ -336,7 +336,7 @@ class Supervisor:
                 self._launch_again()  # until the start timeout
                 return
             said = [line for line in self._launcher.lines if line.strip()][-3:]
-            reason = self._not_up("the step of the agents ended") + (f": {' | '.join(said)}" if said else "")
+            reason = self.nodes.not_up("the step of the agents ended") + (f": {' | '.join(said)}" if said else "")
             self._stop(Stop("node", reason, scheduler_class(self._launcher.lines) or "node"))
 
     def _launch_again(self) -> None:
@@ -347,19 +347,6 @@ class Supervisor:
         self._launcher.again()
         self._hub.selector.register(self._launcher.output, selectors.EVENT_READ, "launcher")
         self._launcher_ended_at = None
-
-    def _never_up(self, what: str) -> Stop:
-        """Agents that never connected. Where none of several did, no node broke: the way to this one is wrong."""
-        reason = self._not_up(what)
-        if self.spec.nodes == 1 or any(self.nodes.known):
-            return Stop("node", reason, "node")
-        reason += f"; no other node reached {' or '.join(self._hub.addresses)}: {NETWORK_KEYS}"
-        return Stop("node", reason, "config" if self.spec.nodes > 2 else "node")
-
-    def _not_up(self, what: str) -> str:
-        absent = self.nodes.absent() or self.nodes.missing()
-        names = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
-        return f"{what}; {len(absent)} of {self.spec.nodes} nodes missing: {names}"
 
     def _stop(self, stop: Stop) -> None:
         """End the run: the first reason counts."""

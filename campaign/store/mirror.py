@@ -41,7 +41,6 @@ class MirrorReport:
     unchanged: int = 0
     metrics: int = 0
     """Numbers that were sent."""
-    experiment_id: str = ""
 
 
 def check_uri(uri: str, root: Path) -> str:

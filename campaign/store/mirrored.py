@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+Row = dict[str, Any]
 KEY_SIZE, PARAM_SIZE, TAG_SIZE = 250, 6000, 5000
 """Characters that MLflow 3 takes of a name, a parameter's value, a tag's value."""
 RUN_FILES = ("record.json", "console.log", "failed.log")
@@ -80,17 +82,20 @@ class Mirrored:
         return _digest("", self.figures)
 
 
-def mirrored(connection: DuckDBPyConnection, run_ids: Sequence[str], *, steps: bool = False) -> Iterator[Mirrored]:
-    """The runs of `run_ids` that left a record, one by one. steps: also every step of the ranks that kept them."""
-    for row in _rows(connection, RUNS, [list(run_ids)]):
-        run = _run(row)
-        place = [row["run_id"], row["attempt"]]
-        run.metrics += _epochs(connection, place, run)
-        run.metrics += _observations(connection, place, run)
-        run.metrics += _phases(connection, place, run)
-        if steps:
-            run.metrics += _steps(connection, place, run)
-        yield run
+def mirrored(connection: DuckDBPyConnection, run_ids: Sequence[str], *, steps: bool = False) -> list[Mirrored]:
+    """Those of `run_ids` that left a record. steps: also every step of the ranks that kept them.
+
+    One query for each view whatever the number of runs; all of it is in memory, so give some hundred at a time.
+    """
+    runs = {run.run_id: run for run in map(_run, _rows(connection, RUNS, [list(run_ids)]))}
+    views = [("epochs", "epoch", _epochs), ("observations", "name, labels::VARCHAR, rank, step", _observations),
+             ("phases", "median_s, phase", _phases), *([("steps", "rank, step", _steps)] if steps else [])]  # fmt: skip
+    for view, order, metrics in views:
+        sql = f"SELECT * FROM {view} WHERE list_contains(?, run_id) ORDER BY run_id, {order}"
+        for run_id, rows in itertools.groupby(_rows(connection, sql, [list(runs)]), key=lambda row: row["run_id"]):
+            run = runs[run_id]
+            run.metrics += metrics([row for row in rows if row["attempt"] == run.attempt], run)
+    return list(runs.values())
 
 
 def _digest(text: str, files: Sequence[Path]) -> str:
@@ -105,7 +110,7 @@ def key(text: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", text, flags=re.ASCII)[:KEY_SIZE]
 
 
-def _rows(connection: DuckDBPyConnection, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+def _rows(connection: DuckDBPyConnection, sql: str, values: Sequence[Any]) -> list[Row]:
     answer = connection.execute(sql, values)
     names = [column[0] for column in answer.description or ()]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
@@ -118,7 +123,7 @@ def _ms(moment: datetime | None) -> int:
     return round((moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() * 1000)
 
 
-def _run(row: Mapping[str, Any]) -> Mirrored:
+def _run(row: Row) -> Mirrored:
     started, ended = _ms(row["started"]), _ms(row["ended"])
     name = f"{row['study']} {row['site']} {row['nodes']}x{row['ranks_per_node']} r{row['repeat']}"
     run = Mirrored(row["run_id"], row["attempt"], row["study"], name, row["state"], started, ended or started)
@@ -151,26 +156,23 @@ def _metric(name: str, value: Any, time_ms: int, step: int) -> Iterator[Metric]:
         yield Metric(key(name), float(value), time_ms, int(step))
 
 
-def _epochs(connection: DuckDBPyConnection, place: list[Any], run: Mirrored) -> Iterator[Metric]:
-    sql = "SELECT * FROM epochs WHERE run_id = ? AND attempt = ? ORDER BY epoch"
+def _epochs(rows: Sequence[Row], run: Mirrored) -> Iterator[Metric]:
     spent = 0.0
-    for row in _rows(connection, sql, place):
+    for row in rows:
         spent += row["epoch_time_s"] or 0.0
         for name in EPOCH_METRICS:
             yield from _metric(f"epoch/{name}", row[name], run.started_ms + round(spent * 1000), row["epoch"])
 
 
-def _steps(connection: DuckDBPyConnection, place: list[Any], run: Mirrored) -> Iterator[Metric]:
-    sql = "SELECT * FROM steps WHERE run_id = ? AND attempt = ? ORDER BY rank, step"
-    for row in _rows(connection, sql, place):
+def _steps(rows: Sequence[Row], run: Mirrored) -> Iterator[Metric]:
+    for row in rows:
         time_ms = run.started_ms + round((row["t_s"] or 0.0) * 1000)
         for name in STEP_METRICS:
             yield from _metric(f"step/rank{row['rank']}/{name}", row[name], time_ms, row["step"])
 
 
-def _observations(connection: DuckDBPyConnection, place: list[Any], run: Mirrored) -> Iterator[Metric]:
-    sql = "SELECT * FROM observations WHERE run_id = ? AND attempt = ? ORDER BY name, labels::VARCHAR, rank, step"
-    for row in _rows(connection, sql, place):
+def _observations(rows: Sequence[Row], run: Mirrored) -> Iterator[Metric]:
+    for row in rows:
         labels = row["labels"] if isinstance(row["labels"], dict) else json.loads(row["labels"] or "{}")
         parts = [row["name"], *(f"{name}:{value}" for name, value in sorted(labels.items()))]
         if row["rank"]:
@@ -178,6 +180,6 @@ def _observations(connection: DuckDBPyConnection, place: list[Any], run: Mirrore
         yield from _metric("/".join(parts), row["value"], run.started_ms, row["step"] or 0)
 
 
-def _phases(connection: DuckDBPyConnection, place: list[Any], run: Mirrored) -> Iterator[Metric]:
-    for row in _rows(connection, "SELECT * FROM phases WHERE run_id = ? AND attempt = ? ORDER BY median_s", place):
+def _phases(rows: Sequence[Row], run: Mirrored) -> Iterator[Metric]:
+    for row in rows:
         yield from _metric(f"phase/{row['phase']}_s", row["max_s"], run.started_ms, 0)

@@ -58,16 +58,17 @@ class Answers:
             return False
         return job["cluster"] in (None, self.cluster)
 
-    def elsewhere(self, jobs: Iterable[Row]) -> str | None:
+    def elsewhere(self, jobs: Iterable[Row], site_cluster: str | None) -> str | None:
         """Why these answers say nothing of jobs that are neither queued nor ended here: it is another cluster's shell.
 
-        The cluster is asked its name only when a job is missed.
+        site_cluster: the site file's, for jobs of which only that is known. The cluster that answers is asked its name
+        only when a job is missed.
         """
-        missed = (job for job in jobs if job["cluster"] is not None and self.find(job) is None)
-        job = next(missed, None)
-        if job is None or self.error is not None or self.cluster in (None, job["cluster"]):
+        wanted = ((job["cluster"] or site_cluster) for job in jobs if self.find(job) is None)
+        theirs = next(filter(None, wanted), None)
+        if theirs is None or self.error is not None or self.cluster in (None, theirs):
             return None
-        return f"this is cluster `{self.cluster}`, and the jobs are on `{job['cluster']}`"
+        return f"this is cluster `{self.cluster}`, and the jobs are on `{theirs}`"
 
     def knows_array(self, job: Row) -> bool:
         """True when some element of the job's array is known: after a crash a controller hands out its id again, to a

@@ -81,7 +81,8 @@ def refresh(
             changes, seen = _local_changes(ledger, jobs, site)
         else:
             answers = ask(site, jobs)
-            if (other := answers.elsewhere(job for job in jobs if job["state"] in ("queued", "running"))) is not None:
+            alive = (job for job in jobs if job["state"] in ("queued", "running"))
+            if (other := answers.elsewhere(alive, site.cluster_name)) is not None:
                 answers = Answers(site.name, None, None, other)
             _note_poll(ledger, name, answers.error)
             if answers.error is not None:

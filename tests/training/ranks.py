@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from campaign.record import HEADER, JSON_HEAD, JSON_TAG, STEP, STEP_TAG
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.training.forked import run_farm
 
 
 @dataclass(frozen=True)
@@ -70,18 +64,7 @@ def run_cases(cases: list[Case], folder: Path, timeout: float = 240) -> list[Ran
     """Run the cases one after another."""
     file = folder / "cases.json"
     file.write_text(json.dumps([asdict(case) for case in cases]))
-    farm = subprocess.Popen(
-        [sys.executable, "-m", "tests.training.rank_farm", str(file), str(folder)],
-        cwd=ROOT,
-        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
-        start_new_session=True,
-    )
-    try:
-        code = farm.wait(timeout)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(farm.pid, signal.SIGKILL)  # ranks that are left when the time is over
-    assert code == 0, f"the rank farm ended with {code}"
+    run_farm("tests.training.rank_farm", file, folder, timeout_s=timeout)
     return [
         Ran(json.loads((folder / str(number) / "codes.json").read_text()), folder / str(number))
         for number in range(len(cases))

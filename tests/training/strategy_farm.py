@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
-import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from tests.training.forked import exit_code, fork_ranks
 
 
 def main() -> None:
@@ -28,51 +29,18 @@ def main() -> None:
         strategies.load(name)
     codes = {}
     for name, group in plan["groups"].items():
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        children = [fork(plan["data"], group, folder / name, rank, port) for rank in range(group["world"])]
-        codes[name] = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+        children = fork_ranks(group["world"], f"{folder / name}-", partial(run, plan["data"], group, folder / name))
+        codes[name] = [exit_code(pid) for pid in children]
     (folder / "codes.json").write_text(json.dumps(codes))
 
 
-def fork(data: str, group: dict[str, Any], out: Path, rank: int, port: int) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 70
-    try:
-        for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{out}-{rank}.{name}", os.O_WRONLY | os.O_CREAT, 0o600), number)
-        os.environ |= {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(group["world"]),
-            "LOCAL_WORLD_SIZE": str(group["world"]),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
-        run(data, group, out, rank)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def run(data: str, group: dict[str, Any], out: Path, rank: int) -> None:
-    import torch
-
+def run(data: str, group: dict[str, Any], out: Path, rank: int) -> int:
     from campaign.record import Recorder
     from training import distributed, samples, settings
     from training.data.layout import read_info
     from training.loop import train
     from training.profile import profile
 
-    torch.set_num_threads(1)
     series = samples.load(read_info(Path(data)))
     with distributed.process_group(120.0) as place:
         if group["lie"]:
@@ -97,6 +65,7 @@ def run(data: str, group: dict[str, Any], out: Path, rank: int) -> None:
                 "seconds": time.monotonic() - started,
             }
             write(out, rank, found)
+    return 0
 
 
 def write(out: Path, rank: int, found: dict[str, Any]) -> None:

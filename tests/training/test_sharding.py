@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from campaign.errors import BadInput
 from tests.needs import needs
+from tests.training.forked import ROOT
 
 pytestmark = needs("torch", "zarr")
 
@@ -108,11 +113,21 @@ def test_audit_counts() -> None:
         assert found.order_hash != audit(torch.tensor([1, 3, 1, 9]), 12, world).order_hash
 
 
-def test_workers_for_the_cores_that_a_rank_has(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cores", "workers"), [(1, 0), (2, 1), (4, 3), (9, 8), (48, 8)])
+def test_workers_for_the_cores_that_a_rank_has(cores: int, workers: int) -> None:
     from training.sharding import auto_workers
 
-    monkeypatch.setattr("os.cpu_count", lambda: 48)
-    for mine, ranks, wanted in ((12, 4, 8), (4, 4, 3), (1, 4, 0), (48, 4, 8), (48, 24, 1), (48, 48, 0)):
-        monkeypatch.setattr("os.sched_getaffinity", lambda _, mine=mine: set(range(mine)))
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-        assert auto_workers() == wanted, (mine, ranks)
+    assert auto_workers(cores) == workers
+
+
+@pytest.mark.parametrize(("ranks", "bound", "cores"), [(1, False, 2), (2, False, 1), (8, False, 1), (2, True, 2)])
+def test_the_cores_of_a_rank(ranks: int, bound: bool, cores: int, tmp_path: Path) -> None:
+    """A process that may run on two CPUs: with campaign they are its own, else it shares them with the other ranks."""
+    two = sorted(os.sched_getaffinity(0))[:2]
+    if len(two) < 2:
+        cores = 1
+    ask = f"import os; os.sched_setaffinity(0, {two}); from training.distributed import own_cores; print(own_cores())"
+    env = {name: value for name, value in os.environ.items() if name != "CAMPAIGN_RANK_DIR"}
+    env |= {"LOCAL_WORLD_SIZE": str(ranks)} | ({"CAMPAIGN_RANK_DIR": str(tmp_path)} if bound else {})
+    done = subprocess.run([sys.executable, "-c", ask], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(cores)

@@ -5,13 +5,8 @@ The reference is one process without the loop, without any strategy: autograd of
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.needs import needs
-from tests.training.ranks import ROOT
+from tests.training import forked
 
 # the farm runs some 150 trainings of up to four ranks
 pytestmark = [needs("torch", "zarr", "deepspeed", "horovod"), pytest.mark.timeout(900)]
@@ -64,16 +59,7 @@ class Farm:
 def run_farm(data: Path, folder: Path, groups: dict[str, Any]) -> Farm:
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"data": str(data), "groups": groups}))
-    farm = subprocess.Popen(
-        [sys.executable, "-m", "tests.training.strategy_farm", str(plan), str(folder)],
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    try:
-        assert farm.wait(900) == 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(farm.pid, signal.SIGKILL)
+    forked.run_farm("tests.training.strategy_farm", plan, folder, timeout_s=900)
     codes = json.loads((folder / "codes.json").read_text())
     found = {name: json.loads(path.read_text()) for name in groups if (path := folder / f"{name}.json").exists()}
     return Farm(found, codes, folder)

@@ -13,14 +13,17 @@ The factor comes after the reduction, because it needs the loss of the whole glo
 
 from __future__ import annotations
 
+import importlib.util
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from campaign.errors import BadInput, Problem
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Count = Callable[[str, int], None]
@@ -40,8 +43,8 @@ class Request:
     max_norm: float
 
 
-class Strategy(Protocol):
-    """A model that many ranks train together."""
+class Strategy(ABC):
+    """A model that many ranks train together. What most have in common is here; each says what it does otherwise."""
 
     name: str
     dp_size: int
@@ -58,44 +61,44 @@ class Strategy(Protocol):
 
         zero2, zero3 reduce in every backward all the same: they keep no whole gradients.
         """
-        ...
+        return nullcontext()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Gradients of `loss` []; outside of `no_sync` they become means over all ranks."""
-        ...
+        loss.backward()
 
+    @abstractmethod
     def step(self, factor: torch.Tensor, max_norm: float, *, check: bool = False) -> bool:
         """Multiply gradients by `factor` [], clip their norm, update, clear.
 
         False: nothing was updated, since with `check` gradients that aren't finite are dropped.
         """
-        ...
 
     def sum_async(self, tensor: torch.Tensor) -> Callable[[], None]:
         """Start summing `tensor` over ranks, in place; call the result to wait for it."""
-        ...
+        work = dist.all_reduce(tensor, async_op=True)
+        return work.wait if work is not None else lambda: None
 
     def exposed(self, step: int) -> Exposed | None:
         """Communication of the step just made that computing didn't hide; None where it wasn't measured."""
-        ...
+        return (lambda: 0.0) if self.dp_size == 1 else self._exposed(step)
+
+    @abstractmethod
+    def _exposed(self, step: int) -> Exposed | None:
+        """`exposed` of several ranks."""
 
     def counting(self, add: Count) -> AbstractContextManager[object]:
         """While it is entered, `add(name, bytes)` is called for each collective that PyTorch doesn't see."""
-        ...
+        return nullcontext()
 
-    def state(self) -> dict[str, Any]:
-        """Model and optimizer for a distributed checkpoint: tensors that it can load into at another world size."""
-        ...
-
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  most have nothing to free
         """Free what the strategy holds beside the process group; a collective call."""
-        ...
 
 
-def sum_async(tensor: torch.Tensor) -> Callable[[], None]:
-    """`Strategy.sum_async` over the process group."""
-    work = dist.all_reduce(tensor, async_op=True)
-    return work.wait if work is not None else lambda: None
+def installed(module: str, what: str, value: str, hint: str) -> None:
+    """Raise BadInput when this environment lacks the library that a strategy needs."""
+    if importlib.util.find_spec(module) is None:
+        raise BadInput(Problem(f"this environment has no {what}", key="strategy", value=value, hint=hint))
 
 
 def scale_and_clip(
@@ -115,10 +118,6 @@ def scale_and_clip(
     return norm
 
 
-def update(optimizer: torch.optim.Optimizer, norm: torch.Tensor, *, check: bool) -> bool:
-    """The optimizer's step with gradients of this norm, then clear them; False when it was left out."""
-    finite = not check or bool(torch.isfinite(norm))
-    if finite:
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return finite
+def applies(norm: torch.Tensor, *, check: bool) -> bool:
+    """Whether a step with gradients of this norm is made: always, but for `check`ed ones that aren't finite."""
+    return not check or bool(torch.isfinite(norm))

@@ -6,9 +6,7 @@ steps that they sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -18,13 +16,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from training.distributed import World
-from training.strategies.base import Count, Exposed, Request, scale_and_clip, sum_async, update
+from training.strategies.base import Exposed, Request, Strategy, applies, scale_and_clip
 
 SAMPLE_EVERY = 10
 """DDP measures its communication in the first 10 steps and then every so many."""
 
 
-class DDP:
+class DDP(Strategy):
     """The strategy `ddp`."""
 
     name = "ddp"
@@ -44,43 +42,19 @@ class DDP:
         """See `Strategy`."""
         return self.model.no_sync()
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """See `Strategy`."""
-        loss.backward()
-
     def step(self, factor: torch.Tensor, max_norm: float, *, check: bool = False) -> bool:
         """See `Strategy`."""
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        return update(self.optimizer, scale_and_clip(gradients, factor, max_norm), check=check)
+        norm = scale_and_clip([p.grad for p in self._parameters if p.grad is not None], factor, max_norm)
+        if applied := applies(norm, check=check):
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return applied
 
-    def sum_async(self, tensor: torch.Tensor) -> Callable[[], None]:
-        """See `Strategy`."""
-        return sum_async(tensor)
-
-    def exposed(self, step: int) -> Exposed | None:
-        """See `Strategy`.
-
-        DDP tells of a sampled step when the next sampled one begins, so a sample is one step old in the first 10 steps
-        and SAMPLE_EVERY steps later on.
-        """
-        if self.dp_size == 1:
-            return lambda: 0.0
+    def _exposed(self, step: int) -> Exposed | None:
+        """DDP tells of a sampled step when the next sampled one begins, so a sample is one step old in the first 10
+        steps and SAMPLE_EVERY steps later on."""
         if step == 0 or (step > SAMPLE_EVERY and step % SAMPLE_EVERY):
             return None  # asking costs 0.1 ms
         data = self.model._get_ddp_logging_data()
         seconds = (int(data["backward_comm_time"]) - int(data["backward_compute_comm_overlap_time"])) * 1e-9
         return lambda: max(seconds, 0.0)
-
-    def counting(self, add: Count) -> AbstractContextManager[object]:
-        """See `Strategy`."""
-        return nullcontext()
-
-    def state(self) -> dict[str, Any]:
-        """See `Strategy`."""
-        from torch.distributed.checkpoint.state_dict import get_state_dict
-
-        model, optimizer = get_state_dict(self.plain, self.optimizer)
-        return {"model": model, "optimizer": optimizer}
-
-    def close(self) -> None:
-        """See `Strategy`."""

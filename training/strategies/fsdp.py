@@ -11,8 +11,8 @@ backward for the last reduction counts, too.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,11 +21,11 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from campaign.errors import BadInput, Problem
 from training.distributed import World
-from training.strategies.base import Count, Exposed, Request, scale_and_clip, sum_async, update
+from training.strategies.base import Exposed, Request, Strategy, applies, scale_and_clip
 from training.strategies.waits import Waits
 
 
-class FSDP2:
+class FSDP2(Strategy):
     """The strategy `fsdp2`."""
 
     name = "fsdp2"
@@ -46,49 +46,25 @@ class FSDP2:
         self._waits = _watch(model, world)
 
     @contextmanager
-    def _unsynchronised(self) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
+        """See `Strategy`."""
         self.model.set_requires_gradient_sync(False)
         try:
             yield
         finally:
             self.model.set_requires_gradient_sync(True)
 
-    def no_sync(self) -> AbstractContextManager[object]:
-        """See `Strategy`."""
-        return self._unsynchronised()
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """See `Strategy`."""
-        loss.backward()
-
     def step(self, factor: torch.Tensor, max_norm: float, *, check: bool = False) -> bool:
         """See `Strategy`."""
         gradients = [_local(p.grad) for p in self._parameters if p.grad is not None]
-        return update(self.optimizer, scale_and_clip(gradients, factor, max_norm, sharded=True), check=check)
+        if applied := applies(scale_and_clip(gradients, factor, max_norm, sharded=True), check=check):
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return applied
 
-    def sum_async(self, tensor: torch.Tensor) -> Callable[[], None]:
+    def _exposed(self, step: int) -> Exposed | None:
         """See `Strategy`."""
-        return sum_async(tensor)
-
-    def exposed(self, step: int) -> Exposed | None:
-        """See `Strategy`."""
-        if self.dp_size == 1:
-            return lambda: 0.0
         return None if self._waits is None else self._waits.take()
-
-    def counting(self, add: Count) -> AbstractContextManager[object]:
-        """See `Strategy`."""
-        return nullcontext()
-
-    def state(self) -> dict[str, Any]:
-        """See `Strategy`."""
-        from torch.distributed.checkpoint.state_dict import get_state_dict
-
-        model, optimizer = get_state_dict(self.model, self.optimizer)
-        return {"model": model, "optimizer": optimizer}
-
-    def close(self) -> None:
-        """See `Strategy`."""
 
 
 def load() -> Any:
@@ -108,7 +84,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 def _watch(model: nn.Module, world: World) -> Waits | None:
     """Time where this rank, or its stream, waits for the others. None: this PyTorch keeps its parts elsewhere."""
-    waits = Waits(on_gpu=world.on_gpu)
+    waits = Waits(world)
     try:
         groups = [group for module in model.modules() if hasattr(module, "_get_fsdp_state")
                   for group in module._get_fsdp_state()._fsdp_param_groups]  # fmt: skip

@@ -7,25 +7,23 @@ Exposed communication: how long the host waited, after the backward pass, for av
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from campaign.errors import BadInput, Problem
 from training.distributed import World
-from training.strategies.base import Count, Exposed, Request, scale_and_clip
+from training.strategies.base import Count, Exposed, Request, Strategy, applies, installed, scale_and_clip
 from training.strategies.waits import Waits
 
 
-class Horovod:
-    """The strategy `horovod`."""
+class Horovod(Strategy):
+    """The strategy `horovod`. It counts a step's backward passes itself, so `no_sync` has nothing to do."""
 
     name = "horovod"
 
@@ -44,29 +42,20 @@ class Horovod:
             backward_passes_per_step=request.micro_batches,
             op=hvd.Average,
         )
-        self._waits = Waits(on_gpu=False)
+        self._waits = Waits(world, host=True)
         self._count: Count | None = None
         self._wait = self._waits.around(self.optimizer.synchronize)
-
-    def no_sync(self) -> AbstractContextManager[object]:
-        """See `Strategy`. Horovod counts the backward passes itself."""
-        return nullcontext()
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """See `Strategy`."""
-        loss.backward()
 
     def step(self, factor: torch.Tensor, max_norm: float, *, check: bool = False) -> bool:
         """See `Strategy`."""
         self._wait()
         norm = scale_and_clip([p.grad for p in self._parameters if p.grad is not None], factor, max_norm)
-        finite = not check or bool(torch.isfinite(norm))
-        if finite:
+        if applied := applies(norm, check=check):
             with self.optimizer.skip_synchronize():
                 self.optimizer.step()
         for parameter in self._parameters:
             parameter.grad = None
-        return finite
+        return applied
 
     def sum_async(self, tensor: torch.Tensor) -> Callable[[], None]:
         """See `Strategy`. By Horovod: two libraries' collectives at once can block each other on a GPU."""
@@ -75,12 +64,13 @@ class Horovod:
         handle = self._hvd.allreduce_async_(tensor, name="loss", op=self._hvd.Sum)
         return lambda: self._hvd.synchronize(handle)
 
-    def exposed(self, step: int) -> Exposed | None:
+    def _exposed(self, step: int) -> Exposed | None:
         """See `Strategy`."""
-        return (lambda: 0.0) if self.dp_size == 1 else self._waits.take()
+        return self._waits.take()
 
     @contextmanager
-    def _counting(self, add: Count) -> Iterator[None]:
+    def counting(self, add: Count) -> Iterator[None]:
+        """See `Strategy`. Requests, of which Horovod puts several into one collective."""
         make = self.optimizer._allreduce_grad_async
 
         def counted(parameter: nn.Parameter) -> Any:
@@ -93,17 +83,6 @@ class Horovod:
         finally:
             self._count, self.optimizer._allreduce_grad_async = None, make
 
-    def counting(self, add: Count) -> AbstractContextManager[object]:
-        """See `Strategy`. Requests, of which Horovod puts several into one collective."""
-        return self._counting(add)
-
-    def state(self) -> dict[str, Any]:
-        """See `Strategy`."""
-        from torch.distributed.checkpoint.state_dict import get_state_dict
-
-        model, optimizer = get_state_dict(self.plain, self.optimizer)
-        return {"model": model, "optimizer": optimizer}
-
     def close(self) -> None:
         """See `Strategy`."""
         self._hvd.shutdown()
@@ -115,11 +94,7 @@ class Horovod:
 
 def load() -> Any:
     """Import the package. Raises BadInput without it."""
-    if importlib.util.find_spec("horovod") is None:
-        raise BadInput(
-            Problem("this environment has no Horovod", key="strategy", value="horovod",
-                    hint="make horovod builds it (see README), or strategy: ddp")
-        )  # fmt: skip
+    installed("horovod", "Horovod", "horovod", "make horovod builds it (see README), or strategy: ddp")
     import horovod.torch
 
     return horovod.torch

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
+from training.distributed import World
 from training.strategies.base import Exposed
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -17,13 +18,17 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 class Waits:
     """Times of the calls that it was put around, from one `take` to the next."""
 
-    def __init__(self, *, on_gpu: bool) -> None:
-        self._on_gpu = on_gpu
+    def __init__(self, world: World, *, host: bool = False) -> None:
+        """host: the host waits, on a GPU too."""
+        self._alone = world.size == 1  # nobody is waited for, and nobody takes what would add up
+        self._on_gpu = world.on_gpu and not host
         self._seconds = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def around(self, function: Called) -> Called:
         """`function`, timed. On a GPU: events on the current stream, which a wait for another stream holds up."""
+        if self._alone:
+            return function
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +44,7 @@ class Waits:
             self._seconds += time.perf_counter() - started
             return result
 
-        return timed  # type: ignore[return-value]
+        return cast(Called, timed)
 
     def take(self) -> Exposed:
         """The sum since the last call, and begin anew. Events are read when the result is called."""

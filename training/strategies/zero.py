@@ -10,24 +10,22 @@ optimizer count there. Stage 3 gathers parameters in both passes where nobody ca
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
-from campaign.errors import BadInput, Problem
 from training.distributed import World
-from training.strategies.base import Count, Exposed, Request, scale_and_clip, sum_async
+from training.strategies.base import Exposed, Request, Strategy, applies, installed, scale_and_clip
 from training.strategies.waits import Waits
 
 
-class Zero:
+class Zero(Strategy):
     """The strategies `zero0` to `zero3`."""
 
     def __init__(self, stage: int, model: nn.Module, world: World, request: Request) -> None:
@@ -42,22 +40,19 @@ class Zero:
         )
         self.model: nn.Module = self.engine
         self.engine.set_gradient_accumulation_boundary(True)
-        self._waits = Waits(on_gpu=world.on_gpu)
+        self._waits = Waits(world)
         self.engine.allreduce_gradients = self._waits.around(self.engine.allreduce_gradients)
         if stage > 0:
             self.engine.optimizer.override_loss_scale(1.0)
 
     @contextmanager
-    def _within_step(self) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
+        """See `Strategy`."""
         self.engine.set_gradient_accumulation_boundary(False)
         try:
             yield
         finally:
             self.engine.set_gradient_accumulation_boundary(True)
-
-    def no_sync(self) -> AbstractContextManager[object]:
-        """See `Strategy`."""
-        return self._within_step()
 
     def backward(self, loss: torch.Tensor) -> None:
         """See `Strategy`."""
@@ -67,34 +62,20 @@ class Zero:
         """See `Strategy`. From stage 1 on gradients that aren't finite are always dropped."""
         if self.stage == 0:
             norm = scale_and_clip([p.grad for p in self._parameters if p.grad is not None], factor, max_norm)
-            if check and not bool(torch.isfinite(norm)):
+            if applied := applies(norm, check=check):
+                self.engine.step()
+            else:
                 self.engine.zero_grad()
-                return False
-            self.engine.step()
-            return True
+            return applied
         sharded = self.engine.optimizer
         sharded.external_loss_scale = float(factor.reciprocal())
         self.engine.step()
         sharded.external_loss_scale = 1.0
         return not sharded.overflow
 
-    def sum_async(self, tensor: torch.Tensor) -> Callable[[], None]:
+    def _exposed(self, step: int) -> Exposed | None:
         """See `Strategy`."""
-        return sum_async(tensor)
-
-    def exposed(self, step: int) -> Exposed | None:
-        """See `Strategy`."""
-        if self.dp_size == 1:
-            return lambda: 0.0
         return None if self.stage == 3 else self._waits.take()
-
-    def counting(self, add: Count) -> AbstractContextManager[object]:
-        """See `Strategy`."""
-        return nullcontext()
-
-    def state(self) -> dict[str, Any]:
-        """See `Strategy`."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """See `Strategy`."""
@@ -117,11 +98,7 @@ def _config(stage: int, world: World, request: Request) -> dict[str, Any]:
 
 def load() -> Any:
     """Import the package, told to compile nothing and to keep off the home directory. Raises BadInput without it."""
-    if importlib.util.find_spec("deepspeed") is None:
-        raise BadInput(
-            Problem("this environment has no DeepSpeed", key="strategy", value="zero0 to zero3",
-                    hint="pip install 'campaign[deepspeed]', or strategy: fsdp2")
-        )  # fmt: skip
+    installed("deepspeed", "DeepSpeed", "zero0 to zero3", "pip install 'campaign[deepspeed]', or strategy: fsdp2")
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_RANK", "0")  # a single process without a launcher: DeepSpeed insists on it
