@@ -10,7 +10,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=$1
-version=0.28.1
+version=$(sed -n 's/^horovod==\([0-9.]*\).*/\1/p' requirements/horovod.txt)
 
 about=$("$python" - <<'END'
 import platform, sys, torch
@@ -46,7 +46,7 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
         HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \
         HOROVOD_WITH_PYTORCH=1 MAKEFLAGS="${MAKEFLAGS:--j$(nproc)}" \
         "$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-        --no-binary horovod -w "$work/wheel" "horovod==$version" >"$work/log" 2>&1; then
+        --no-binary horovod -w "$work/wheel" --require-hashes -r requirements/horovod.txt >"$work/log" 2>&1; then
         tail -40 "$work/log" >&2
         echo "Horovod could not be built (the end of its log is above)" >&2
         exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Renews the locks: requirements/ci.txt (everything), demo.txt (a part of it, same versions), uv.txt, and reframe.txt
-# (what `make bench` compares with, apart from the rest), horovod-build.txt.
+# (what `make bench` compares with, apart from the rest), horovod.txt and horovod-build.txt.
 # One lock serves Python 3.11 to 3.13 on every platform. Usage: scripts/lock.sh UV [uv options such as --upgrade]
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,4 +19,5 @@ compile $inputs --extra deepspeed --extra io --extra mlflow --extra plots --extr
 compile $inputs --extra train --extra plots -c requirements/ci.txt -o requirements/demo.txt "$@"
 compile requirements/uv.in -o requirements/uv.txt "$@"
 compile requirements/horovod-build.in -o requirements/horovod-build.txt "$@"
+compile --no-deps requirements/horovod.in -o requirements/horovod.txt "$@"
 compile requirements/reframe.in -o requirements/reframe.txt "$@"

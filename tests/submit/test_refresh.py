@@ -229,6 +229,22 @@ def test_it_is_not_waited_for_when_we_told_it_ourselves_or_nobody_will_ever_know
     assert look(ledger) == "cancelled"
 
 
+def test_a_rebuilt_ledger_knows_the_cluster_from_the_site_file(ledger: Ledger) -> None:
+    """Its jobs name no cluster: that nothing of them is found in another cluster's shell says nothing."""
+    queue(ledger)
+    with ledger.transaction() as db:
+        db.execute("UPDATE jobs SET cluster = NULL")
+    jobs = ledger.query(refresh.ACTIVE_JOBS)
+    answers = Answers("here", {}, {}, None)
+    answers.__dict__["cluster"] = "vega"
+    assert answers.elsewhere(jobs, "juwels") == "this is cluster `vega`, and the jobs are on `juwels`"
+    assert answers.elsewhere(jobs, "vega") is None
+    assert answers.elsewhere(jobs, None) is None
+    found = Answers("here", _by_place(parse_squeue(squeue_row("RUNNING"))), {}, None)
+    found.__dict__["cluster"] = "vega"
+    assert found.elsewhere(jobs, "juwels") is None
+
+
 def test_what_we_cancelled_is_cancelled_at_once(ledger: Ledger) -> None:
     queue(ledger)
     assert look(ledger, squeue_row("RUNNING")) == "running"
